@@ -1,1 +1,1 @@
-"""What the noise of a series is: a hypothesis a file, each with its evidence, compared by leave-one-out log predictive densities."""
+"""Models of the noise of a series: one hypothesis per file, with its evidence, compared by leave-one-out log predictive densities."""

@@ -17,26 +17,26 @@ from overt.smoothing.selection.contrasts import constant_level
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# Fewer values do not show the shape of their noise; of more, so many in the middle are compared.
+# MIN_AMOUNTS: fewest values that show the shape of their noise; MOST_AMOUNTS: values compared, the middle ones of a longer series.
 MIN_AMOUNTS, MOST_AMOUNTS = 40, 8192
-# The share of values above 0, at least.
+# LEAST_POSITIVE: least share of values above 0.
 LEAST_POSITIVE = 0.5
-# Noise of a smaller level, over the mean, is hardly skewed: a gamma distribution's skewness is twice that.
+# LEAST_VARIATION: least noise level over the mean. Less noise is hardly skewed: the skewness of a gamma distribution is twice this ratio.
 LEAST_VARIATION = 0.3
-# Neighbours to either side whose mean predicts a value.
+# REACHES: neighbours on either side whose mean predicts a value; POWERS: the powers p of the variance φ μ^p that are compared.
 REACHES = (4, 8, 16, 32)
 POWERS = (1, 2)
-# Outliers are looked for among ratios to the mean of so many neighbours to either side; how many are expected by chance in one series, at
-# most; and the distance of the quartiles of a normal distribution.
+# FAR_REACH: neighbours on either side, to whose mean values are compared in the search for outliers; FALSE_OUTLIERS: outliers expected by
+# chance in one series, at most; NORMAL_QUARTILES: distance between the quartiles of a standard normal distribution.
 FAR_REACH, FALSE_OUTLIERS, NORMAL_QUARTILES = 8, 1e-2, 1.349
-# The probability of a wave in noise below which amounts repeat: a pattern of 4 values, 60 times, is below 1e-100.
+# WAVE: amounts repeat if noise has such a wave with a smaller probability. A pattern of 4 values, repeated 60 times, is below 1e-100.
 WAVE = 1e-3
-# A curve that comes nearer to 0 has the variance of this part of its mean.
+# SMALLEST: least curve in the variance, as a part of the curve's mean.
 SMALLEST = 0.03
 
 
 class Amounts(NamedTuple):
-    """Noise of variance φ μ^p about the mean μ, a first curve (n,), and which values are outliers (n,)."""
+    """Noise of variance φ μ^p about the mean μ, with a first curve (n,) and the mask of outliers (n,)."""
 
     dispersion: float
     power: int
@@ -44,20 +44,20 @@ class Amounts(NamedTuple):
     outliers: NDArray[np.bool_]
 
     def variances(self, curve: Floats) -> Floats:
-        """φ μ^p for a curve μ (n,), at least that of 3% of its mean."""
+        """The variances φ μ^p for a curve μ (n,), which counts as at least 3% of its mean."""
         return self.dispersion * np.maximum(curve, SMALLEST * float(np.nanmean(curve))) ** self.power
 
     def unbiased(self, values: Floats) -> Floats:
-        """Estimates of the variances from the values x (n,) themselves: E x² = (1 + φ) μ² where p = 2."""
+        """Estimates of the variances from the values x (n,) themselves: E x² = (1 + φ) μ² if p = 2."""
         return self.dispersion * values**self.power / (1.0 if self.power == 1 else 1 + self.dispersion)
 
 
 def recognize_amounts(values: Floats) -> Amounts | None:
-    """The noise of skewed amounts (n,), in the order of their times and without NaN; None where they are not.
+    """The noise of skewed amounts (n,), in the order of their times and without NaN; None if the values are no skewed amounts.
 
-    The gamma distribution of mean μ and variance φμ^p, μ the mean of neighbours, or noise of one level of the logarithms must predict
-    positive values better than symmetric noise of a constant level does, and than that of a level that is a power of the value. Zeros, as
-    of days without rain, or of counts that scatter more than Poisson's, are left out of this; the mean and the variance contain them.
+    Positive values must be predicted better by a gamma distribution (mean μ, the mean of neighbours, and variance φμ^p) or by logarithms
+    with noise of one level than by symmetric noise, both of a constant level and of a level that is a power of the value. Zeros, such as
+    days without rain or overdispersed counts, take no part in the comparison; the mean and the variance contain them.
 
     >>> draw, curve = np.random.default_rng(0), 2 + np.sin(np.arange(400) / 40)
     >>> recognize_amounts(curve * draw.exponential(size=400)).power
@@ -78,7 +78,7 @@ def recognize_amounts(values: Floats) -> Amounts | None:
     scores = [(_gamma_density(part, mean, p), p, r) for mean, r in zip(means, REACHES, strict=True) for p in POWERS]
     score, power, reach = max(scores)
     lognormal_score = log_predictive_density(np.log(part)) - float(np.log(part).sum())
-    if lognormal_score > score:  # as of a lognormal distribution, whose variance follows the square of its mean
+    if lognormal_score > score:  # the variance of a lognormal distribution follows the square of its mean
         score, power, reach = lognormal_score, 2, max(one for one in scores if one[1] == 2)[2]
     least = SMALLEST * part.mean()
     rivals = [log_predictive_density(part, lambda curve, p=p: np.maximum(curve, least) ** p) for p in (0.0, 0.5, 1.0)]
@@ -93,11 +93,11 @@ def recognize_amounts(values: Floats) -> Amounts | None:
 
 
 def far_out(values: Floats) -> NDArray[np.bool_]:
-    """Which values (n,) are larger than a gamma distribution about the mean of their neighbours makes likely, or a lognormal one.
+    """The mask of values (n,) that are improbably large for a gamma or lognormal distribution about the mean of their neighbours.
 
-    The cube root of gamma amounts is nearly normal (Wilson and Hilferty 1931), and the logarithm of lognormal ones is. Values count that
-    are so far above the median of cube roots, in standard deviations by their quartiles, that `FALSE_OUTLIERS` are expected by chance;
-    where a lognormal distribution predicts the others better, only those that are so far above the median of logarithms, too.
+    The cube root of gamma amounts is nearly normal (Wilson and Hilferty 1931); the logarithm of lognormal amounts is normal. A value is
+    far out if its cube root exceeds the median by a number of standard deviations (from the quartiles) beyond which `FALSE_OUTLIERS` are
+    expected by chance. Its logarithm must exceed the same limit if a lognormal distribution predicts the other values better.
 
     >>> amounts = np.random.default_rng(0).gamma(2.0, 5.0, 300)
     >>> far_out(amounts).any(), far_out(np.append(amounts, 200.0)).nonzero()[0]
@@ -120,13 +120,13 @@ def far_out(values: Floats) -> NDArray[np.bool_]:
 
 
 def _normal_scores(values: Floats) -> Floats:
-    """Distances from the median, in standard deviations by the quartiles; 0 where these are equal."""
+    """Distances from the median, in standard deviations from the quartiles; 0 if the quartiles are equal."""
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     return (values - middle) * (NORMAL_QUARTILES / (high - low)) if high > low else np.zeros(values.size)
 
 
 class SkewedAmounts(Kind):
-    """Amounts as they are, by heads of time, under the variances of their neighbours' means, and then under those of the last curve."""
+    """Amounts, smoothed untransformed by heads of time, with variances from the means of neighbours and then from the last curve."""
 
     names: tuple[str, ...] = ("amounts",)
     sets_repeats_aside: bool = True
@@ -137,12 +137,12 @@ class SkewedAmounts(Kind):
         return amounts is not None and not (amounts.power == 2 and Proportional().holds(series))
 
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
-        """The smoothing of the amounts: never below 0."""
+        """The smoothing of the amounts, which is never below 0."""
         values, options = series.values, series.options
         known = np.flatnonzero(~np.isnan(values))
         known = known[np.argsort(series.times.moments[known], kind="stable")]
         amounts = recognize_amounts(values[known])
-        assert amounts is not None  # `holds` asked before
+        assert amounts is not None  # since `holds` is true
         curve, result = np.full(values.size, float(amounts.curve.mean())), None
         curve[known] = amounts.curve
         outliers = np.zeros(values.size, bool)
@@ -157,30 +157,30 @@ class SkewedAmounts(Kind):
         return result.with_outliers(values, outliers, options) if outliers.any() else result
 
     def sentence(self, result: "Smoothing", source: str) -> str:
-        """What was recognized."""
+        """The sentence that names skewed amounts and their variance."""
         return f"The values are skewed amounts ({source}): they were smoothed with a variance that follows their mean."
 
 
 def _neighbour_means(values: Floats, reach: int) -> Floats:
-    """The mean of so many neighbours to either side of each value (n,), without the value itself; the ends are reflected."""
+    """The mean of `reach` neighbours on either side of each value (n,), without the value itself; the ends are reflected."""
     padded = np.pad(values, reach, mode="reflect")
     sums = np.concatenate([[0.0], np.cumsum(padded)])
     return (sums[2 * reach + 1 :] - sums[: -2 * reach - 1] - values) / (2 * reach)
 
 
 def _repeats(residuals: Floats, reach: int) -> bool:
-    """Whether residuals (n,) of means over a reach have a wave, by the largest share of their periodogram (Fisher 1929)."""
-    powers = np.abs(np.fft.rfft(residuals)[max(residuals.size // (4 * reach), 1) :]) ** 2  # of periods up to four reaches
+    """Whether residuals (n,) from means over `reach` contain a wave, by the largest share of their periodogram (Fisher 1929)."""
+    powers = np.abs(np.fft.rfft(residuals)[max(residuals.size // (4 * reach), 1) :]) ** 2  # periods up to four reaches
     share = float(powers.max() / powers.sum())
     return powers.size * (1 - share) ** (powers.size - 1) < WAVE
 
 
 def _gamma_density(values: Floats, means: Floats, power: int) -> float:
-    """The largest sum of log densities of values (n,) over φ, each of a gamma distribution of its mean (n,) and variance φμ^p."""
+    """The sum of log densities of values (n,) under gamma distributions of means μ (n,) and variances φμ^p, maximized over φ."""
     typical = float(means.mean()) ** (2 - power)
     logs = np.log(values / means)
     best = -np.inf
-    for shape in 2.0 ** np.arange(-3.0, 4.5, 0.5):  # of a typical value: μ^(2 − p)/φ
+    for shape in 2.0 ** np.arange(-3.0, 4.5, 0.5):  # shape of the gamma distribution at a typical value: μ^(2 − p)/φ
         shapes = shape * means ** (2 - power) / typical
         densities = shapes * (np.log(shapes) + logs - values / means) - _log_gamma(shapes) - np.log(values)
         best = max(best, float(densities.sum()))

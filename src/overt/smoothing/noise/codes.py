@@ -1,4 +1,4 @@
-"""Values that are no measurements: error codes, which repeat exactly and far away from all others, and enormous values."""
+"""Values that are not measurements: error codes, which repeat exactly and far from all other values, and enormous values."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,19 +13,19 @@ from overt.smoothing.noise.kind import Analyze, Kind
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# Codes are at most this share of the values, and the others have at least this many different values.
+# MOST: largest share of codes; LEAST_DISTINCT: fewest different values among the others.
 MOST, LEAST_DISTINCT = 0.25, 5
-# A code is farther from the range of the others than that range is wide; a single value, so many times as far.
+# APART, ENORMOUS: least distance of a code from the range of the other values, in widths of that range, if it repeats and if it does not.
 APART, ENORMOUS = 1.0, 1000.0
-_CHANGES = 2  # from range to codes and back: parameters of the hypothesis, of ½ log n each
+_CHANGES = 2  # parameters of the hypothesis, from the range to codes and back; each costs ½ log n
 
 
 def find_codes(values: Floats) -> NDArray[np.bool_]:
-    """Which values (n,) are error codes or enormous; NaN is none.
+    """The mask of values (n,) that are error codes or enormous; NaN is neither.
 
-    From the outermost inwards, values beyond a gap that is wider than the range of all values inside it, if they are enormous, or if they
-    repeat exactly more often than chance allows: k values that agree to the resolution δ of the others have the log probability
-    −(k − 1) log(range/δ) under noise of any kind, and must pay ½ log n for each parameter of the hypothesis (Schwarz 1978).
+    The search runs from the outermost values inwards. A value counts if a gap separates it that is wider than the range of all values
+    inside, and if it is enormous or repeats exactly more often than by chance: k values that agree to the resolution δ of the others have
+    the log probability −(k − 1) log(range/δ) under any noise, and pay ½ log n for each parameter of the hypothesis (Schwarz 1978).
 
     >>> draw = np.random.default_rng(0)
     >>> values = 20 + draw.normal(size=200)
@@ -57,7 +57,7 @@ def find_codes(values: Floats) -> NDArray[np.bool_]:
 
 
 class ErrorCodes(Kind):
-    """Codes are missing, and named among the outliers; what they leave is asked again."""
+    """Error codes count as missing and are listed as outliers; the other values are tested for the next kinds of noise."""
 
     within_bounds: bool = True
 

@@ -1,4 +1,4 @@
-"""Poisson counts: whether values are counts, and the transform under which their noise has one level."""
+"""Poisson counts: how they are recognized, and the transform that gives their noise one level."""
 
 from dataclasses import replace
 from functools import cache
@@ -18,23 +18,23 @@ from overt.smoothing.selection.contrasts import MAX_CONTRASTS, contrasts
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# Fewer values do not show that their variance follows their mean.
+# MIN_COUNTS: fewest values that show that their variance follows their mean.
 MIN_COUNTS = 200
-# Points in a group of values of like size.
+# GROUP: points in a group of values of similar size.
 GROUP = 128
-# The log of the variance over the mean may be this far below 0 and above, where a signal raises it, and so many standard errors more.
+# BELOW, ABOVE: limits of log(variance/mean) below 0 and above, where a signal raises it; ERRORS: standard errors added to both limits.
 BELOW, ABOVE, ERRORS = 0.12, 0.22, 3.0
-# Differences of these orders, the smallest of which counts: signals raise some of them, noise raises all.
+# ORDERS: orders of differences; the smallest variance counts, because signals raise the variance of some orders, noise of all.
 ORDERS = (2, 3, 5)
-# A running mean of this many points estimates the mean.
+# NEAR: points of the running mean that estimates the mean.
 NEAR = 15
-# Means up to this one are tabulated; above, the asymptotic form is exact to 1e-4 of them.
+# LARGEST_MEAN: largest tabulated mean; above it the asymptotic form is exact to 1e-4 of the mean.
 LARGEST_MEAN = 200.0
-# Counts of a smaller mean look rounded as they are.
+# LEAST_MEAN_COUNT: least mean of counts that are smoothed untransformed; counts of a smaller mean look rounded.
 LEAST_MEAN_COUNT = 0.5
-# A mean of this size has no counts.
+# SMALLEST_MEAN: least curve in the criterion; counts of this mean are all 0.
 SMALLEST_MEAN = 1e-6
-# Risks are in units of the mean variance of as many points as hold this many counts.
+# ENOUGH_COUNTS: counts in the points whose mean variance is the unit of the risk.
 ENOUGH_COUNTS = 200
 
 
@@ -48,11 +48,11 @@ def check_counts(values: Floats) -> None:
 
 
 def are_counts(values: Floats, cycle: int = 1) -> bool:
-    """Whether values (n,), in the order of their times and without NaN, look like Poisson counts, with a season of so many points.
+    """Whether values (n,), in the order of their times and without NaN, look like Poisson counts with a season of `cycle` points.
 
-    They are whole numbers of 0 or more, and at every size of the values the variance that differences of neighbours show is their mean:
-    −0.12 − 3s ≤ log(variance/mean) ≤ 0.22 + 3s, s its standard error, in groups of some 128 points of like size and over all of them.
-    With a season, neighbours are those of the same phase.
+    Counts are whole numbers of 0 or more, and the variance of differences of neighbours equals the mean at every size of the values:
+    −0.12 − 3s ≤ log(variance/mean) ≤ 0.22 + 3s, s its standard error, in groups of about 128 points of similar size and over all points.
+    Neighbours have the same phase if there is a season.
 
     >>> draw, times = np.random.default_rng(0), np.arange(1000)
     >>> are_counts(draw.poisson(20 + 15 * np.sin(times / 50)).astype(float))
@@ -71,12 +71,12 @@ def are_counts(values: Floats, cycle: int = 1) -> bool:
     if cycle > 1:
         phases = np.arange(values.size) % cycle
         means *= (np.bincount(phases, values) / np.maximum(np.bincount(phases, means), np.finfo(float).tiny))[phases]
-    # Differences of a longer series are taken at equal distances.
+    # A longer series has more differences than `contrasts` returns: it takes them at equal distances.
     stride = -(-(values.size - ORDERS[0] * cycle) // MAX_CONTRASTS)
     squares = [contrasts(None, values, np.ones(values.size), range(0, order * cycle + 1, cycle)) ** 2 for order in ORDERS]
     count = min(part.size for part in squares)
     nearby = means[ORDERS[-1] * cycle // 2 :: stride][:count]
-    # A jump or a spike counts as three standard deviations, and 4 for means near 0, where single counts are rare.
+    # A jump or a spike counts as at most three standard deviations; 4 more for means near 0, where single counts are rare.
     capped = np.stack([np.minimum(part[:count], 9 * nearby + 4) for part in squares])
     order = np.argsort(nearby, kind="stable")
     groups = [np.arange(count), *np.array_split(order, max(count // GROUP, 1))]
@@ -87,7 +87,7 @@ def _follows(variance: float, means: Floats) -> bool:
     mean = float(means.mean())
     if mean <= 0:
         return variance <= 0
-    # Neighbouring squares share points: their mean has a variance of about 4/n, and single counts add 1/(n · mean); large ones count most.
+    # Neighbouring squares share points: their mean has a variance of about 4/n; single counts add 1/(n · mean); large means count most.
     count = means.size * mean**2 / float(np.mean(means**2))
     error = np.sqrt((4 + 1 / mean) / count)
     return bool(variance > 0 and -BELOW - ERRORS * error <= np.log(variance / mean) <= ABOVE + ERRORS * error)
@@ -104,9 +104,9 @@ def logarithms(counts: Floats) -> Floats:
 
 
 def mean_of_stabilized(values: Floats) -> Floats:
-    """The mean λ of counts for which 2√(x + 3/8) has this expectation: the exact unbiased inverse (Mäkitalo and Foi 2011).
+    """The mean λ of counts whose 2√(x + 3/8) has the expectation `values`: the exact unbiased inverse (Mäkitalo and Foi 2011).
 
-    0 below the expectation at λ = 0. The algebraic inverse, (y/2)² − 3/8, would be too small by 1/4 of a count.
+    It is 0 below the expectation at λ = 0. The algebraic inverse, (y/2)² − 3/8, would be too small by 1/4 of a count.
 
     >>> mean_of_stabilized(stabilized(np.random.default_rng(0).poisson(3.0, 100_000)).mean()).round(2)
     np.float64(3.0)
@@ -127,7 +127,7 @@ LOGARITHMS_OF_COUNTS = Scale("logarithms of counts", logarithms, np.exp, np.exp)
 
 
 def criterion_of_counts(counts: Floats, curve: Floats, degrees_of_freedom: float) -> float:
-    """Akaike's criterion of a curve λ (n,) of counts (n,), NaN where missing: 2 Σ (x log(x/λ) − x + λ), and 2 for a degree of freedom.
+    """Akaike's criterion of a curve λ (n,) of counts (n,), NaN if missing: 2 Σ (x log(x/λ) − x + λ) + 2 per degree of freedom.
 
     >>> criterion_of_counts(np.array([4.0, np.nan, 2.0]), np.array([4.0, 1.0, 2.0]), 3.0)
     6.0
@@ -139,9 +139,9 @@ def criterion_of_counts(counts: Floats, curve: Floats, degrees_of_freedom: float
 
 
 def variances_of_counts(means: Floats) -> Floats:
-    """The variances by which counts are smoothed, from a curve λ̂ (n,): λ̂, at least ½ and 3% of its mean.
+    """The variances of counts with a curve λ̂ (n,): λ̂, at least ½ and at least 3% of its mean.
 
-    A curve comes nearer to 0 than the mean of the counts, which would then seem to have no noise.
+    The limits are needed because a curve can come so near to 0 that the counts would seem to have no noise.
 
     >>> variances_of_counts(np.array([0.0, 8.0, 4.0]))
     array([0.5, 8. , 4. ])
@@ -150,10 +150,10 @@ def variances_of_counts(means: Floats) -> Floats:
 
 
 def risk_levels_of_counts(levels: Floats, unit: float) -> Floats:
-    """The levels in whose units risks of counts are (n,): from a running mean of the variances, over the points that hold 200 counts.
+    """The noise levels (n,) that are the units of the risk of counts: from a running mean of variances over points with 200 counts.
 
-    `levels` (n,) are √λ̂ over `unit`. A risk in units of λ̂_i itself would favour the heads that are low where the noise was low, and λ̂
-    with it: the fewer counts, the more. 50 to 400 counts give the same errors, means over 300 points 3% more where counts are many (the
+    `levels` (n,) are √λ̂ over `unit`. A risk in units of λ̂_i itself would favour heads that are low where noise made the counts and λ̂
+    low, most if counts are few. 50 to 400 counts give the same errors; means over 300 points give 3% more if counts are many (the
     development half of benchmarks/smoothing).
 
     >>> risk_levels_of_counts(np.array([1.0, 0.0, 1.0]), 1.0).round(2)
@@ -166,11 +166,11 @@ def risk_levels_of_counts(levels: Floats, unit: float) -> Floats:
 
 
 class Counts(Kind):
-    """Counts under the transform that gives their noise one level; then, by the bank, as they are, under the variances of that curve.
+    """Counts, smoothed by square roots, whose noise has one level, and then untransformed by the bank, with the curve as variance.
 
-    A parabola that comes near 0 is a cusp under the square root, and its root is no polynomial. As they are, counts have 8% less error on
-    the development signals of benchmarks/smoothing, 5% by the first pass and 3% by the second; on parabolas a quarter less. With seasons,
-    which may be in proportion to the trend, that scale is taken of three that has the least criterion of Akaike (1973).
+    A parabola near 0 is a cusp under the square root, and its root is no polynomial. Untransformed counts have 8% less error on the
+    development signals of benchmarks/smoothing, 5% by the first pass and 3% by the second; a quarter less on parabolas. Seasons may be
+    in proportion to the trend: with seasons, Akaike's criterion (1973) chooses among three scales.
     """
 
     names: tuple[str, ...] = ("counts", "square roots", "logarithms of counts")
@@ -189,7 +189,7 @@ class Counts(Kind):
         return are_counts(series.known, cycle_length(values, series.times, options) if whole else 1)
 
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
-        """The smoothing of the counts: never below 0."""
+        """The smoothing of the counts, which is never below 0."""
         values, options = series.values, series.options
         if not options.fill:  # each pass needs the whole curve of the last one
             return unfilled(self.smooth(series.under(replace(options, fill=True)), analyze), series)
@@ -209,7 +209,7 @@ class Counts(Kind):
         return replace(result, outliers=first.outliers, filled=first.filled, observed=values)
 
     def sentence(self, result: "Smoothing", source: str) -> str:
-        """On which of the three scales they were smoothed."""
+        """The sentence that names the scale on which the counts were smoothed."""
         if result.kind == "logarithms of counts":
             return (
                 f"The values are Poisson counts with a season in proportion to their trend ({source}): log(x + ½) was smoothed."
@@ -226,7 +226,7 @@ def _counted(result: "Smoothing", counts: Floats) -> "Smoothing":
 
 
 def _smoothed_logarithms(series: Observed, values: Floats, first: "Smoothing", analyze: Analyze) -> "Smoothing":
-    """Counts (n,) by log(x + ½), whose expectation is log λ and whose variance 1/λ, to 1/λ²: a season in proportion is a sum there."""
+    """Counts (n,) smoothed by log(x + ½), of mean log λ and variance 1/λ, to 1/λ²: proportional seasons are sums on this scale."""
     drawn = replace(series.options, noise=1.0, robust=False, from_curve="logarithms")
     result, logs = first, logarithms(values)
     for _ in range(PASSES):
@@ -243,7 +243,7 @@ def _asymptotic(values: Floats) -> Floats:
 
 @cache
 def _expectations() -> tuple[Floats, Floats]:
-    """Means λ, and the expectation of 2√(x + 3/8) at each; both (m,)."""
+    """Means λ (m,), and the expectation of 2√(x + 3/8) at each mean (m,)."""
     means = np.concatenate([[0.0], np.geomspace(1e-4, LARGEST_MEAN, 800)])
     counts: Floats = np.arange(LARGEST_MEAN + 12 * np.sqrt(LARGEST_MEAN))
     log_factorials = np.concatenate([[0.0], np.cumsum(np.log(counts[1:]))])

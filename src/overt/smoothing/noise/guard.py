@@ -1,4 +1,4 @@
-"""The last look at a finished curve: whether it contradicts the noise that was found, so that its error and band mean nothing."""
+"""The final check of a curve: if it contradicts the estimated noise, its error and band mean nothing."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,41 +10,44 @@ from overt.smoothing.selection.correlation import hidden_correlation
 from overt.smoothing.selection.noise import NoiseEstimate
 from overt.smoothing.selection.outliers import unremoved_outliers
 
-# A curve of more degrees of freedom than this part of the values follows their noise; shorter series have few values beyond their signal.
+# FOLLOWED: a curve follows the noise if its degrees of freedom exceed this part of the values; LEAST_VALUES: fewest values for the check,
+# since shorter series have few values beyond their signal.
 FOLLOWED, LEAST_VALUES = 0.8, 30
-# With so many degrees of freedom, and where the correlations that few values do not exclude raise the level by this factor, a curve may
-# follow correlated noise: at 150 to 240 points all bands under AR 0.8 go (they held 0.61 of the truth), 13 of 17 under 0.95, 5 of 140 under
-# white noise.
+# PERHAPS_FOLLOWED, PERHAPS_CORRELATED: degrees of freedom over values, and factor on the noise level from correlations that are not
+# excluded, above which a curve may follow correlated noise. At 150 to 240 points all bands under AR 0.8 go (they held 0.61 of the truth),
+# 13 of 17 under AR 0.95, 5 of 140 under white noise.
 PERHAPS_FOLLOWED, PERHAPS_CORRELATED = 0.36, 1.05
-# Series from SHORT points on: so many degrees of freedom, and so much more log-likelihood if a part of the noise is an autoregression. The
-# largest tenth of the curve's squared steps are at most this part of their sum: 0.44 of normal ones, 0.4 to 0.7 of a curve that follows
-# such noise, 0.8 to 1 of peaks and jumps. At 400 and 1,000 points 83 and 90% of the bands under AR(3) go (they held 0.47 and 0.55 of the
-# truth), 70 and 92% under AR(1) with white noise (0.70 and 0.68), and under white noise 10 and 0 of 195, 8 of these at chirps. Beyond an
-# estimated ρ it is more, since its error gives some. Steps whose autocorrelation returns to this are those of a signal that repeats: 0.9 to
-# 1 of seasons, at most 0.84 of 198 curves that follow such noise.
-QUICK, HIDDEN, BEYOND_ESTIMATED, CONCENTRATED, REPEATING = 0.08, 0.5, 1.0, 0.75, 0.85
-# A curve may leave the range of the values by this part of it.
+# QUICK, HIDDEN, BEYOND_ESTIMATED: from SHORT points on, least degrees of freedom over values, and least gain in log-likelihood if a part of
+# the noise is an autoregression: without an estimated ρ, and with one, whose error adds some gain. At 400 and 1,000 points 83 and 90% of
+# the bands go under AR(3) (they held 0.47 and 0.55 of the truth), 70 and 92% under AR(1) with white noise (0.70 and 0.68), and 10 and 0 of
+# 195 under white noise, 8 of these at chirps.
+QUICK, HIDDEN, BEYOND_ESTIMATED = 0.08, 0.5, 1.0
+# CONCENTRATED: largest share of the curve's squared steps in their largest tenth: 0.44 if normal, 0.4 to 0.7 if the curve follows such
+# noise, 0.8 to 1 at peaks and jumps. REPEATING: least autocorrelation of the steps of a repeating signal: 0.9 to 1 for seasons, at most
+# 0.84 for 198 curves that follow such noise.
+CONCENTRATED, REPEATING = 0.75, 0.85
+# BEYOND: how far a curve may leave the range of the values, in widths of that range.
 BEYOND = 1.0
-# The ratio of the distance between the 10% and 90% quantiles to the interquartile range of normal noise, and by how much it is less for
-# residuals, times √n: at most 6 in 24 kinds of noise but rounded values, 9 and more if a signal that switches quickly is left in them.
-# The middle of skewed noise is so far at most from the middle of these quantiles, in halves of their distance: 0.56 if lognormal.
-NORMAL, CLOSER, SKEWED, QUANTILES = 1.902, 8.0, 0.7, np.array([0.1, 0.25, 0.5, 0.75, 0.9])
-# An abrupt run has so few points and is compared with a line through the medians of so many on either side. It is so many levels of the
-# noise from that line, begins and ends with a step of this part of its height, and all points stay within a third of it, or so many levels.
-# Of 1,188 series of the development signals under white noise 20 have one, of those with two pairs of outliers 1,016, of those with two
-# longer runs 965.
+# NORMAL: 10% to 90% range of normal noise over its interquartile range; CLOSER: how much less it is for residuals, times √n: at most 6 in
+# 24 kinds of noise but rounded values, 9 and more if a quickly switching signal is left in them.
+NORMAL, CLOSER = 1.902, 8.0
+# SKEWED: largest distance of the median from the middle of the 10% to 90% range, in halves of that range: 0.56 if lognormal.
+SKEWED, QUANTILES = 0.7, np.array([0.1, 0.25, 0.5, 0.75, 0.9])
+# SHORTEST, LONGEST: points of an abrupt run; COMPARED: points on either side whose medians define the line below the run. Of 1,188 series
+# of the development signals 20 have a run under white noise, 1,016 with two pairs of outliers, 965 with two longer runs.
 SHORTEST, LONGEST, COMPARED = 2, 12, 8
+# HEIGHT: least distance of a run from the line, in noise levels; STEP: least first and last step, in heights; WITHIN, LEVELS_WITHIN:
+# largest distance of a point from the median of the run or from the line, in heights or in noise levels.
 HEIGHT, STEP, WITHIN, LEVELS_WITHIN = 7.0, 0.6, 1 / 3, 3.5
-# So many abrupt runs to one side, and none to the other, are events of the signal.
+# EVENTS: fewest abrupt runs that are events of the signal, if all are on one side. NAMED: runs that a sentence names.
 EVENTS = 3
-# So many runs are named.
 NAMED = 4
 
 
 def objection(values: Floats, curve: Floats, degrees_of_freedom: float, noise: float, level_factor: float = 1.0) -> str:
     """Why no error can be stated for a curve (n,) of known values (n,), one sentence; "" if nothing contradicts it.
 
-    `level_factor`: by how much the correlations that so few values do not exclude raise the level of the noise.
+    `level_factor`: the factor on the noise level from correlations that the values are too few to exclude.
 
     >>> objection(np.arange(100.0), np.arange(100.0), 99.0, 1.0).partition(",")[0]
     'The curve has 99 degrees of freedom for 100 values'
@@ -74,7 +77,7 @@ def objection(values: Floats, curve: Floats, degrees_of_freedom: float, noise: f
 
 
 def correlation_objection(values: Floats, curve: Floats, estimate: NoiseEstimate, degrees_of_freedom: float) -> str:
-    """Why no error can be stated for a curve (n,) of values (n,) that may be a smooth signal and correlated noise, which it follows."""
+    """Why no error can be stated for a curve (n,) of values (n,), if the curve may follow correlated noise; "" otherwise."""
     if values.size < SHORT or estimate.drawn or estimate.level == 0 or degrees_of_freedom < QUICK * values.size:
         return ""
     steps = np.diff(curve)
@@ -91,14 +94,14 @@ def correlation_objection(values: Floats, curve: Floats, estimate: NoiseEstimate
 
 
 def _repeat(steps: Floats) -> bool:
-    """Whether the autocorrelation of steps (n,) returns after it has fallen below 0, within a third of them."""
+    """Whether the autocorrelation of steps (n,) returns to `REPEATING` after it has fallen below 0, at lags below n/3."""
     products = autocovariances(steps)
     below = np.flatnonzero(products < 0)
     return bool(below.size and products[below[0] :].max() > REPEATING * products[0])
 
 
 def _switch(residuals: Floats) -> bool:
-    """Whether residuals (n,) are at two levels: their quantiles are too close for noise, or too far to one side."""
+    """Whether residuals (n,) are at two levels: their quantiles are too close together for noise, or too asymmetric."""
     ranked = np.sort(residuals[~np.isnan(residuals)])
     low, first, middle, third, high = np.interp(QUANTILES * (ranked.size - 1), np.arange(ranked.size), ranked)
     close = third > first and (high - low) / (third - first) < NORMAL - CLOSER / residuals.size**0.5
@@ -106,9 +109,9 @@ def _switch(residuals: Floats) -> bool:
 
 
 def abrupt_runs(values: Floats, level: float) -> NDArray[np.intp]:
-    """Runs of a few values (n,) that jump away and back: 1 at points of those above, −1 below, 0 elsewhere (n,).
+    """Runs of a few values (n,) that jump away and back: 1 at points of runs upward, −1 of runs downward, 0 elsewhere (n,).
 
-    They are errors of the sensor or events of the signal, and nothing in the values distinguishes these.
+    Runs are errors of the sensor or events of the signal; the values do not distinguish these.
 
     >>> values = np.random.default_rng(0).normal(size=60)
     >>> values[30:34] += 12.0
@@ -128,10 +131,10 @@ def abrupt_runs(values: Floats, level: float) -> NDArray[np.intp]:
 
 
 def _jump_back(windows: Floats, level: float) -> NDArray[np.bool_]:
-    """Whether the middle points of windows (m, points), `COMPARED` to either side of them, are an abrupt run (m,)."""
+    """Whether the middle points of windows (m, points), without the `COMPARED` at either end, are an abrupt run (m,)."""
     length = windows.shape[1] - 2 * COMPARED
     before, after = np.median(windows[:, :COMPARED], axis=1), np.median(windows[:, -COMPARED:], axis=1)
-    # ±½ in the middle of those to either side.
+    # The position along the line: ±½ at the middle of the compared points on either side.
     along = (np.arange(windows.shape[1]) - (windows.shape[1] - 1) / 2) / (length + COMPARED)
     windows = windows - (before + after)[:, None] / 2 - (after - before)[:, None] * along
     inside = windows[:, COMPARED:-COMPARED]
@@ -144,15 +147,15 @@ def _jump_back(windows: Floats, level: float) -> NDArray[np.bool_]:
 
 
 def doubt(series: Series, times: Times, levels: Floats, estimate: NoiseEstimate) -> str:
-    """Which values may be errors or not, in a sentence; "" if none; levels (n,)."""
+    """The sentence on values that may or may not be errors, with noise levels (n,); "" if there are none."""
     sentence, peaks = unremoved_sentence(series, estimate) if series.present.size < SHORT else ("", False)
     return _doubtful_runs(series, times, levels) if peaks or not sentence else sentence
 
 
 def unremoved_sentence(series: Series, estimate: NoiseEstimate) -> tuple[str, bool]:
-    """A sentence if isolated values stand far out but stay in the series, and whether these are peaks of the signal.
+    """The sentence on isolated values that are far out but stay in the series, and whether they are peaks of the signal.
 
-    Noise that follows the curve has no one level that values could be far out of.
+    Noise that follows the curve has no single level by which values could be far out: then the sentence is "".
     """
     if estimate.drawn:
         return "", False
@@ -169,7 +172,7 @@ def unremoved_sentence(series: Series, estimate: NoiseEstimate) -> tuple[str, bo
 
 
 def _doubtful_runs(series: Series, times: Times, levels: Floats) -> str:
-    """Which abrupt runs may be errors, one sentence; "" without any, and where several are to one side, as events are; levels (n,)."""
+    """The sentence on abrupt runs that may be errors, with noise levels (n,); "" without any, or if several to one side are events."""
     runs = abrupt_runs(series.key_values, float(np.median(levels)))
     starts = np.flatnonzero(runs * (runs != np.append(0, runs[:-1])))
     if not starts.size or (starts.size >= EVENTS and np.ptp(runs[starts]) == 0):

@@ -1,4 +1,4 @@
-"""Smoothings under hypotheses of noise, brought back to the caller's values: their curve, bounds, noise and risk."""
+"""Conversion of smoothings on another scale to the caller's values: curve, bounds, noise and risk."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 Bounds = tuple[float, float]
 POSITIVE = (0.0, np.inf)
-# How often counts, outcomes and amounts are smoothed as they are, each time under the variances of the last curve.
+# PASSES: how often counts, outcomes and amounts are smoothed untransformed, with the variances from the last curve.
 PASSES = 2
-# Residuals are counted as if the curve left them at least this part of the noise's variance.
+# LEAST_LEFT: least part of the noise's variance that residuals are assumed to contain.
 LEAST_LEFT = 0.5
 
 
 def transformed(smoothing: "Smoothing", values: Floats, transform: Transform, options: Options, bounds: Bounds) -> "Smoothing":
-    """A smoothing of g(x), brought back to the values x (n,) as their mean; the risk grows with the square of the slope."""
+    """The smoothing of values x (n,), converted from a smoothing of g(x) to their mean; the risk grows with the square of the slope."""
     known = smoothing.series.unsort(np.isin(np.arange(values.size), smoothing.series.present))
     counted = known & ~smoothing.outliers
-    # What the curve follows of the noise is not in its residuals.
+    # The residuals lack the part of the noise that the curve follows.
     left = max(1 - smoothing.degrees_of_freedom / max(int(counted.sum()), 1), LEAST_LEFT)
     residuals = (smoothing.observed - smoothing.values)[counted] / np.sqrt(left)
     if smoothing.series.weights is not None:
@@ -44,8 +44,8 @@ def transformed(smoothing: "Smoothing", values: Floats, transform: Transform, op
 
 
 def brought_back(smoothing: "Smoothing", scale: Scale, options: Options, bounds: Bounds) -> "Smoothing":
-    """The curve and the seasons of a smoothing on another scale in the caller's units."""
-    # Each season is what it adds to the trend and the seasons of shorter periods.
+    """A smoothing on another scale with its curve and seasons converted to the caller's units."""
+    # A season is the difference that it makes to the trend plus the seasons of shorter periods.
     upward = smoothing.trend[:, None] + np.cumsum(np.pad(smoothing.components, ((0, 0), (1, 0))), axis=1)
     return replace(
         smoothing,
@@ -66,9 +66,9 @@ def unfilled(smoothing: "Smoothing", series: Observed) -> "Smoothing":
 
 
 def with_risks(smoothing: "Smoothing", observed: Floats, variances: Floats, unbiased: Floats) -> "Smoothing":
-    """With the risk and noise of values whose `variances` (n,) follow the curve; `unbiased` (n,) estimates of these.
+    """The smoothing with the risk and noise of values whose `variances` (n,) follow the curve; `unbiased` (n,) estimates them.
 
-    Of counts the count itself is one, as E λ f(x) = E x f(x − 1) takes the place of Stein's identity (Hudson 1978, section 4).
+    A count is its own unbiased estimate: E λ f(x) = E x f(x − 1) replaces Stein's identity (Hudson 1978, section 4).
     """
     known = smoothing.series.unsort(np.isin(np.arange(observed.size), smoothing.series.present))
     leverage = smoothing.degrees_of_freedom / max(int(known.sum()), 1)

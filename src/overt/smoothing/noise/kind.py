@@ -1,6 +1,6 @@
-"""A kind of noise beyond what the bank models itself: which values have it, how they are smoothed, and what the report says of it.
+"""A kind of noise that the bank does not model itself: which values have it, how they are smoothed, and its sentence in the report.
 
-A kind is one class in one file. `recognized.KINDS` lists them in the order in which the values are asked.
+A kind is one class in one file. `recognized.KINDS` lists the kinds in the order in which they are tested.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,16 @@ from overt.smoothing.data.observed import Observed
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# One series to its smoothing, `analysis.analyze_series`.
+# Maps one series to its smoothing: `analysis.analyze_series`.
 Analyze = Callable[[Observed], "Smoothing"]
 
 
 class Kind:
-    """A kind of noise; `names` are those of its smoothings (`Smoothing.kind`)."""
+    """A kind of noise; `names` are the names of its smoothings (`Smoothing.kind`)."""
 
     names: tuple[str, ...] = ()
-    sets_repeats_aside: bool = False  # values that repeat are no values of this kind: they are set aside first
-    within_bounds: bool = False  # whether bounds that were passed hold on the way, too, and not of the curve alone
+    sets_repeats_aside: bool = False  # values that repeat are not of this kind and are set aside first
+    within_bounds: bool = False  # whether bounds= holds at intermediate steps, not only for the final curve
 
     def holds(self, series: Observed) -> bool:
         """Whether the values have this noise."""
@@ -31,5 +31,5 @@ class Kind:
         raise NotImplementedError
 
     def sentence(self, result: "Smoothing", source: str) -> str:
-        """What the values are and how they were smoothed, for the report; `source` says whether that was passed."""
+        """The report's sentence on the values and their smoothing; `source` says whether the kind was passed or recognized."""
         raise NotImplementedError

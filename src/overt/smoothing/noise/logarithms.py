@@ -1,4 +1,4 @@
-"""Noise that follows the values: their logarithms, or the logits of rates near a bound, have noise of one level."""
+"""Noise that follows the values: the logarithms of values, or the logits of rates near a bound, have noise of one level."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,23 +15,23 @@ from overt.smoothing.noise.predictive import log_predictive_density
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# Fewer values do not show how their noise follows them.
+# MIN_VALUES: fewest values that show how their noise follows them.
 MIN_VALUES = 60
-# The curve spans at least this ratio between its 5% and 95% quantiles; below it, laws of the level suffice (`selection.varying`). On the
-# development signals the error falls to 0.6 of what it is without logarithms at 10, to 0.12 at 1,000 (benchmarks/smoothing/cliffs.py).
+# LEAST_RATIO: least ratio of the curve's 95% to its 5% quantile; below it, laws of the level suffice (`selection.varying`). Logarithms
+# reduce the error on the development signals to 0.6 at a ratio of 10, to 0.12 at 1,000 (benchmarks/smoothing/cliffs.py).
 LEAST_RATIO = 20.0
-# Powers of the value that the level may follow instead: 0 constant, ½ as of counts, 1 in proportion.
+# POWERS: powers of the value that the level may follow instead: 0 constant, ½ as of counts, 1 in proportion.
 POWERS = (0.25, 0.5, 0.75, 1.0)
-# Rates are near a bound where their curve comes within this part of the range.
+# NEAR_A_BOUND: largest distance of rates from a bound, over the range; REACH: neighbours on either side whose median is the curve.
 NEAR_A_BOUND = 0.1
 REACH = 4
 
 
 def are_proportional(values: Floats) -> bool:
-    """Whether values (n,), in the order of their times and without NaN, are positive, span decades, and scatter in proportion.
+    """Whether values (n,), in the order of their times and without NaN, are positive, span decades, and have noise in proportion.
 
-    Their logarithms, with noise of one level, must predict them better than a constant level does, and than a level that is a power of the
-    value, which pays ½ log n for its power (Schwarz 1978).
+    Logarithms with noise of one level must predict the values better than a constant level, and better than a level that is a power of
+    the value, which pays ½ log n for its power (Schwarz 1978).
 
     >>> draw, curve = np.random.default_rng(0), 10 ** (2 + 2 * np.sin(np.arange(300) / 30))
     >>> are_proportional(curve * np.exp(0.2 * draw.normal(size=300))), are_proportional(curve + 9 + draw.normal(size=300))
@@ -47,10 +47,10 @@ def are_proportional(values: Floats) -> bool:
 
 
 def bounds_of_rates(values: Floats, bounds: tuple[float, float]) -> tuple[float, float] | None:
-    """The bounds of rates (n,) that come near them, in the order of their times and without NaN; None where values are none.
+    """The bounds of rates (n,), in the order of their times and without NaN, that come near a bound; None if the values are no rates.
 
-    Bounds that were passed, both finite, or 0 and 1 or 0 and 100 where the values are between them and come near the upper one. The
-    logits of rates must predict them better than noise of one level does, and than one whose level is a power of the distance to the bound.
+    The bounds are the passed ones, if both are finite, or else 0 and 1 or 0 and 100, if all values are between these and come near the
+    upper one. Logits must predict the rates better than noise of one level, or of a level that is a power of the distance to the bound.
 
     >>> draw, logits = np.random.default_rng(0), 3 + np.sin(np.arange(300) / 30)
     >>> bounds_of_rates(1 / (1 + np.exp(-logits - 0.6 * draw.normal(size=300))), (-np.inf, np.inf))
@@ -75,7 +75,7 @@ def bounds_of_rates(values: Floats, bounds: tuple[float, float]) -> tuple[float,
 
 
 class Rates(OnScale):
-    """Rates between their bounds, by their logits, whose noise is estimated like that of any series."""
+    """Rates between their bounds, smoothed by their logits, whose noise is estimated as in any series."""
 
     names: tuple[str, ...] = ("logits",)
     sets_repeats_aside: bool = True
@@ -93,7 +93,7 @@ class Rates(OnScale):
 
 
 class Proportional(OnScale):
-    """Positive values over decades, by their logarithms, whose noise is estimated like that of any series."""
+    """Positive values over decades, smoothed by their logarithms, whose noise is estimated as in any series."""
 
     names: tuple[str, ...] = ("logarithms",)
     sets_repeats_aside: bool = True
@@ -109,7 +109,7 @@ class Proportional(OnScale):
         return replace(result, options=series.options)
 
     def sentence(self, result: "Smoothing", source: str) -> str:
-        """What was recognized, or the scale that was passed."""
+        """The sentence on the recognized noise, or on the scale that was passed."""
         if result.options.transform:
             return super().sentence(result, source)
         return (
@@ -121,7 +121,7 @@ class Proportional(OnScale):
 def _explained(
     values: Floats, transformed: Floats, jacobian: float, least: float, bounds: tuple[float, float] = (0.0, np.inf)
 ) -> bool:
-    """Whether noise of one level on another scale predicts values better than one level, or a power of the distance to a bound."""
+    """Whether one noise level on another scale predicts values better than one level, or a power of the distance to a bound."""
     low, high = bounds
 
     def distances(curve: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Outcomes of 0 and 1, or of any two values: each is drawn with a probability that the curve follows, and its variance is p(1 − p)."""
+"""Outcomes of 0 and 1, or of any two values: an outcome has a probability p, which the curve follows, and the variance p(1 − p)."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,19 +13,19 @@ from overt.smoothing.noise.kind import Analyze, Kind
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# Fewer values, or fewer of one of the two, do not show a probability.
+# MIN_OUTCOMES, MIN_EACH: fewest values, and fewest of either outcome, that show a probability.
 MIN_OUTCOMES, MIN_EACH = 40, 4
-# Neighbours to either side whose share predicts an outcome; all others, too.
+# REACHES: neighbours on either side whose share predicts an outcome; the share of all others is tried, too.
 REACHES = (8, 16, 32, 64)
-# A probability near 0 or 1 has at least this part of the mean variance: a curve comes nearer to its bounds than the probability does.
+# LEAST_VARIANCE: least variance, as a part of the mean variance: a curve comes nearer to 0 and 1 than the probability does.
 LEAST_VARIANCE = 0.05
 
 
 def are_outcomes(values: Floats) -> bool:
     """Whether values (n,), in the order of their times and without NaN, are outcomes of two kinds, and not a state that switches.
 
-    The share of either kind among the neighbours predicts each outcome; the rival is a chain in which the next value depends on the last
-    one, two parameters of ½ log n each. The larger log probability decides.
+    Outcomes are predicted by the share of either kind among their neighbours. The rival is a Markov chain, whose two parameters cost
+    ½ log n each. The larger log probability decides.
 
     >>> probabilities = 1 / (1 + np.exp(-(np.arange(300) - 150) / 20))
     >>> outcomes = (np.random.default_rng(0).random(300) < probabilities).astype(float)
@@ -48,7 +48,7 @@ def are_outcomes(values: Floats) -> bool:
 
 
 def variances_of_outcomes(curve: Floats, low: float, high: float) -> Floats:
-    """(y − low)(high − y) for a curve y (n,) between the two values, at least a twentieth of its mean.
+    """The variances (y − low)(high − y) for a curve y (n,) between the two values, at least a twentieth of their mean.
 
     >>> variances_of_outcomes(np.array([0.0, 0.5, 1.0]), 0.0, 1.0).round(3)
     array([0.004, 0.25 , 0.004])
@@ -58,9 +58,9 @@ def variances_of_outcomes(curve: Floats, low: float, high: float) -> Floats:
 
 
 class Outcomes(Kind):
-    """Outcomes by heads of time, under the variance of their mean, and then under those of the last curve.
+    """Outcomes, smoothed by heads of time, with the variance first from their mean, then from the last curve.
 
-    Two values are far from normal noise: heads that compare them follow them, and their estimated risk does not show it.
+    Two values are far from normal noise: heads that compare values follow them, and the estimated risk does not show it.
     """
 
     names: tuple[str, ...] = ("outcomes",)
@@ -70,7 +70,7 @@ class Outcomes(Kind):
         return series.undeclared and are_outcomes(series.known)
 
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
-        """The smoothing of the probability of the larger value, from the one to the other."""
+        """The smoothing of the probability of the larger value, scaled to run from the smaller value to the larger."""
         values, options = series.values, series.options
         if not options.fill:  # each pass needs the whole curve of the last one
             return unfilled(self.smooth(series.under(replace(options, fill=True)), analyze), series)
@@ -87,7 +87,7 @@ class Outcomes(Kind):
         return result  # type: ignore[return-value]  # there is a first pass
 
     def sentence(self, result: "Smoothing", source: str) -> str:
-        """What the two values are."""
+        """The sentence that names the two values."""
         low, high = result.bounds
         return (
             f"The values are outcomes of {low:g} and {high:g} ({source}): their mean p was smoothed, with the variance of each."
@@ -95,7 +95,7 @@ class Outcomes(Kind):
 
 
 def _shares(outcomes: Floats, reach: int) -> Floats:
-    """The share of ones among so many neighbours to either side (n,), without the value itself, and half a one and half a zero more."""
+    """The share of ones among `reach` neighbours on either side (n,), without the value itself, plus half a one and half a zero."""
     positions = np.arange(outcomes.size)
     start, stop = np.maximum(positions - reach, 0), np.minimum(positions + reach + 1, outcomes.size)
     sums: Floats = np.concatenate([[0.0], np.cumsum(outcomes)])

@@ -1,4 +1,4 @@
-"""Values on a scale that was passed, and angles: their noise is that of any series there."""
+"""Values on a scale that was passed, and angles: on that scale their noise is estimated as in any series."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class OnScale(Kind):
-    """Values by their logarithms, roots or logits; a noise that was passed is of one level there."""
+    """Values smoothed by their logarithms, roots or logits; noise= is the level on that scale."""
 
     names: tuple[str, ...] = ("roots",)
     within_bounds: bool = True
 
     def holds(self, series: Observed) -> bool:
-        """Whether scale= names one."""
+        """Whether scale= names a transform."""
         return bool(series.options.transform)
 
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
-        """The smoothing of the transformed values, brought back as the mean of the values."""
+        """The smoothing of the transformed values, converted back to the mean of the values."""
         name, bounds = series.options.transform, series.options.limits_of_scale
         check_on_scale(series.values, name, bounds)
         transform = Transform(name, *bounds)
@@ -34,14 +34,14 @@ class OnScale(Kind):
         return transformed(result, series.values, transform, series.options, bounds)
 
     def sentence(self, result: "Smoothing", source: str) -> str:
-        """The scale and its bounds."""
+        """The sentence that names the scale and its bounds."""
         low, high = result.bounds
         within = f"above {low:g}" if high == np.inf else f"between {low:g} and {high:g}"
         return f"The {result.kind} of the values, {within}, were smoothed ({source}), and the curve is the mean of the values."
 
 
 class Angles(Kind):
-    """Angles without their jumps over a full turn: each as near as it can be to the direction of its smoothed sine and cosine."""
+    """Angles, unwrapped: a full turn is added or removed so that an angle is nearest to the direction of its smoothed sine and cosine."""
 
     names: tuple[str, ...] = ("angles",)
 
@@ -50,7 +50,7 @@ class Angles(Kind):
         return series.options.circular is not None
 
     def smooth(self, series: Observed, analyze: Analyze) -> "Smoothing":
-        """The smoothing of the unwrapped angles, brought back to 0 to a full turn."""
+        """The smoothing of the unwrapped angles, wrapped to 0 to a full turn."""
         values, turn, plain = series.values, float(series.options.circular or 1.0), series.options.on_its_scale
         outside = np.flatnonzero(~np.isnan(values) & ~((values >= -turn) & (values <= turn)))
         if outside.size:
@@ -67,7 +67,7 @@ class Angles(Kind):
         return replace(brought, components=result.components, observed=values)
 
     def sentence(self, result: "Smoothing", source: str) -> str:
-        """The size of a full turn."""
+        """The sentence that names the size of a full turn."""
         return (
             f"The values are angles with a full turn of {result.options.circular:g} ({source}), smoothed the shorter way round."
         )

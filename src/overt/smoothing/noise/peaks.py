@@ -1,39 +1,40 @@
-"""Whether outliers are peaks of the signal: these recur, or their neighbours rise with them; an error leaves its neighbours as they are."""
+"""Whether outliers are peaks of the signal: peaks recur, or their neighbours rise with them; an error does not change its neighbours."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats
 
-# The neighbours of an outlier, and those further away whose median they are compared with, on both sides.
+# NEAR: neighbours of an outlier on either side; FAR: reach, in points, of the other values, to whose median neighbours are compared.
 NEAR, FAR = 2, 9
-# Of at least so many outliers the neighbours are to the same side, by so many units (the noise's level or the spread of those further away)
-# and standard errors. Of 41 series with narrow peaks 36 are kept, of 595 with outliers on 31 other signals none.
+# LEAST: fewest outliers; LEVELS, ERRORS: least mean rise of their neighbours, in units (the noise level or the spread farther away) and in
+# standard errors. 36 of 41 series with narrow peaks keep them, none of 595 with outliers on 31 other signals.
 LEAST, LEVELS, ERRORS = 3, 1.5, 3.0
-# No neighbour counts more, in units, and the standard deviation of those of outliers is at least so much.
+# MOST: largest rise that counts for a neighbour; LEAST_DEVIATION: least standard deviation of the rises; both in units.
 MOST, LEAST_DEVIATION = 4.0, 0.25
-# Peaks that recur: at least so many, whose points are at most so many apart; so many of them are on one side, and less than that part of
-# an interval from a grid of equal ones. Fewer than one of 1,000 sets of outliers at random recur. Or the marks of outliers above and below
-# have an autocorrelation of so much: those at random have at most half as much.
-RECUR, WIDEST, MOSTLY, IRREGULAR, REPEATED = 8, 3, 0.8, 0.06, 0.6
-# In a short series a peak of the signal may have a single point. Outliers are as often above as below: where more than this
-# share stand out, mostly to one side, or more than the second share at all, they may be peaks. The tails of the noise are not moved then.
+# RECUR: fewest outliers that recur; WIDEST: largest distance of points of one peak; MOSTLY: least share on one side, and within IRREGULAR
+# of an interval from a grid of equal intervals. Fewer than one of 1,000 sets of random outliers recur.
+RECUR, WIDEST, MOSTLY, IRREGULAR = 8, 3, 0.8, 0.06
+# REPEATED: least autocorrelation of marks of outliers above and below that also recur; random marks have at most half of it.
+REPEATED = 0.6
+# SHARE_OF_SHORT, MOST_OF_SHORT: outliers of a short series may be peaks of a single point above the first share if they are mostly on one
+# side (errors are on both), or above the second share. The tails of the noise are not moved then.
 SHARE_OF_SHORT, MOST_OF_SHORT = 0.01, 0.08
-# Those that may be peaks resemble them: more than this share of all points; or their neighbours differ from others by so many standard
-# errors; or so much more than chance, on a log scale, are within so many points of a grid of equal intervals, of at least so many points.
-# Of 1,140 short series under white noise 6 lose a peak; of as many with 1 and 3% outliers 150 would keep theirs with 19 times the error.
+# Outliers that may be peaks resemble peaks above FEW_OF_SHORT (share of all points), DIFFER (standard errors by which neighbours differ) or
+# SURE (log evidence of a grid of equal intervals, of at least SHORTEST_INTERVAL points, with outliers within ON_GRID points). 6 of 1,140
+# short series under white noise lose a peak; of as many with 1 and 3% outliers 150 would keep theirs with 19 times the error.
 FEW_OF_SHORT, DIFFER, SURE, ON_GRID, SHORTEST_INTERVAL = 0.05, 3.0, 2.0, 0.75, 4
 
 
 def why_peaks(values: Floats, outliers: NDArray[np.bool_], level: float) -> str:
-    """Why outliers (n,) are peaks of the signal; "" if they are not."""
+    """The reason why outliers (n,) are peaks of the signal; "" if they are not."""
     if _recur(outliers, above_others(values, outliers)):
         return "they recur at equal intervals, as peaks of a signal do"
     return "their neighbours rise or fall with them, as those of a peak do" if have_shoulders(values, outliers, level) else ""
 
 
 def have_shoulders(values: Floats, outliers: NDArray[np.bool_], level: float) -> bool:
-    """Whether the neighbours of outliers (n,) that are none themselves are to the same side as these, in noise of this level.
+    """Whether the neighbours of outliers (n,) that are no outliers themselves deviate to the same side, in noise of `level`.
 
     >>> noise, times = 0.05 * np.random.default_rng(0).normal(size=600), np.arange(600)
     >>> peaks = np.exp(-0.5 * ((times % 50 - 25) / 1.2) ** 2)
@@ -52,7 +53,7 @@ def have_shoulders(values: Floats, outliers: NDArray[np.bool_], level: float) ->
 
 
 def _neighbours_above(values: Floats, outliers: NDArray[np.bool_], level: float, near: int, far: int) -> Floats:
-    """How far neighbours of outliers (n,) are to the side of these from the median of those further away, in units (outliers, …)."""
+    """Distances of neighbours from the median of points farther away, positive to the side of the outlier, in units (outliers, …)."""
     marked, away = np.flatnonzero(outliers), np.abs(np.arange(-far, far + 1))
     padded = np.pad(np.where(outliers, np.nan, values), far, constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * far + 1)[marked]
@@ -64,7 +65,7 @@ def _neighbours_above(values: Floats, outliers: NDArray[np.bool_], level: float,
 
 
 def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
-    """Whether outliers (n,), `above` the others by so much, come at equal intervals and to one side, or as a pattern that repeats.
+    """Whether outliers (n,), higher than the others by `above`, recur at equal intervals on one side, or in a pattern that repeats.
 
     >>> marks = np.zeros(500, dtype=bool)
     >>> marks[np.rint(np.arange(3, 490, 40.3)).astype(int)] = True
@@ -77,7 +78,7 @@ def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
         return True
     if marked.size < RECUR or not _mostly_on_one_side(above[marked]):
         return False
-    first = marked[np.append(True, np.diff(marked) > WIDEST)]  # of each peak
+    first = marked[np.append(True, np.diff(marked) > WIDEST)]  # the first point of a peak
     steps = np.diff(first)
     turns = np.append(0, np.cumsum(np.rint(steps / np.median(steps)))) if steps.size else np.zeros(1)
     if turns[-1] < RECUR:
@@ -91,7 +92,7 @@ def _recur(outliers: NDArray[np.bool_], above: Floats) -> bool:
 
 
 def _repeat(marks: Floats) -> bool:
-    """Whether marks (n,), 1 above and −1 below, repeat themselves after some points, up to one point of jitter.
+    """Whether marks (n,), 1 above and −1 below, repeat after some lag, up to one point of jitter.
 
     >>> pulse = np.where(np.arange(400) % 37 < 2, 1.0, 0.0) - np.where(np.arange(400) % 37 == 5, 1.0, 0.0)
     >>> _repeat(pulse), _repeat(np.random.default_rng(0).permutation(pulse))
@@ -102,13 +103,13 @@ def _repeat(marks: Floats) -> bool:
 
 
 def autocovariances(values: Floats) -> Floats:
-    """Those of values (n,) at lags below a third of them, each the mean of the products that there are (n // 3,)."""
+    """The autocovariances of values (n,) at lags below n/3 (n // 3,): at every lag the mean of the available products."""
     count, lags = values.size, np.arange(values.size // 3)
     return np.asarray(np.fft.irfft(np.abs(np.fft.rfft(values - values.mean(), 2 * count)) ** 2)[: lags.size] / (count - lags))
 
 
 def to_one_side(values: Floats, outliers: NDArray[np.bool_]) -> bool:
-    """Whether outliers (n,) are many enough to recur, and mostly above the other values (n,) or below them."""
+    """Whether outliers (n,) are enough to recur, and mostly above the other values (n,) or mostly below."""
     return bool(outliers.sum() >= RECUR) and _mostly_on_one_side(above_others(values, outliers)[outliers])
 
 
@@ -117,14 +118,14 @@ def _mostly_on_one_side(above: Floats) -> bool:
 
 
 def may_be_peaks(above: Floats) -> bool:
-    """Whether those that stand out, by how much they are above the others (n,), are several on one side, or too many."""
+    """Whether the outliers, higher than the other values by `above` (n,), are several on one side, or too many."""
     fewer, more = sorted((int(np.sum(above > 0)), int(np.sum(above < 0))))
     on_one_side = more > max(1, int(SHARE_OF_SHORT * above.size)) and fewer < more / 4
     return on_one_side or fewer + more > MOST_OF_SHORT * above.size
 
 
 def resemble_peaks(values: Floats, outliers: NDArray[np.bool_], level: float) -> bool:
-    """Whether outliers (n,) of a short series that may be peaks are many, change their neighbours, or come at equal intervals.
+    """Whether outliers (n,) of a short series that may be peaks are many, change their neighbours, or recur at equal intervals.
 
     >>> noise, points = np.random.default_rng(0).normal(size=150), np.arange(150)
     >>> beats, errors = points % 29 == 7, np.isin(points, [20, 41, 118])
@@ -142,7 +143,7 @@ def resemble_peaks(values: Floats, outliers: NDArray[np.bool_], level: float) ->
 
 
 def _at_equal_intervals(marked: NDArray[np.intp]) -> bool:
-    """Whether most of the points (k,), ascending, are on a grid of equal intervals, with gaps, against chance."""
+    """Whether most of the ascending points (k,) are on a grid of equal intervals, with gaps, beyond chance."""
     others = marked[1:] - marked[:1]
     turns = np.arange(2, others[-1] // SHORTEST_INTERVAL + 1) if others.size > 1 else np.zeros(0)
     if not turns.size:
@@ -154,7 +155,7 @@ def _at_equal_intervals(marked: NDArray[np.intp]) -> bool:
 
 
 def above_others(values: Floats, outliers: NDArray[np.bool_]) -> Floats:
-    """By how much outliers are above the lines between the other values (n,); 0 for these."""
+    """Heights of outliers above the lines between the other values (n,); 0 for the other values."""
     above, marked, known = np.zeros(values.size), np.flatnonzero(outliers), np.flatnonzero(~outliers)
     above[marked] = values[marked] - np.interp(marked, known, values[known])
     return above

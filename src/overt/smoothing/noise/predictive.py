@@ -1,8 +1,8 @@
 """Leave-one-out log predictive densities: the score by which hypotheses of noise are compared.
 
-Each value is predicted by the median of its neighbours, without itself, and its density is that of Student's t with four degrees of freedom
-about the prediction: outliers and narrow peaks count little. A hypothesis may measure values on another scale; the derivative of the scale
-then belongs to the density. Each has the reach of the median that serves it best, so that it is judged by its own first curve.
+A value is predicted by the median of its neighbours, without itself. Its density about the prediction is Student's t with four degrees of
+freedom: outliers and narrow peaks count little. A hypothesis may measure values on another scale; its density then contains the derivative
+of the scale. A hypothesis uses the reach of the median that suits it best, so that it is judged by its own first curve.
 """
 
 from collections.abc import Callable
@@ -12,19 +12,19 @@ import numpy as np
 from overt.smoothing.data.series import Floats
 from overt.smoothing.data.weights import neighbour_medians
 
-# Neighbours to either side of which the median is taken.
+# REACHES: neighbours on either side in the median.
 REACHES = (1, 2, 4, 8, 16)
 FREEDOM = 4.0  # degrees of freedom of Student's t
-# The share of outliers, of any size within the range of the values: no single value says more against a hypothesis.
+# OUTLIERS: share of outliers of any size within the range of the values: it limits the evidence of one value against a hypothesis.
 OUTLIERS = 0.02
-_LOG_HEIGHT = np.log(3 / 8)  # of its density at 0
-_STEPS = 30  # of the fixed-point iteration for its scale, whose error falls to a half or less in each
+_LOG_HEIGHT = np.log(3 / 8)  # log density of Student's t at 0
+_STEPS = 30  # steps of the fixed-point iteration for the scale of Student's t; a step at least halves its error
 
 
 def log_predictive_density(values: Floats, shape: Callable[[Floats], Floats] = np.ones_like) -> float:
-    """The sum of the log densities of values (n,), each predicted from its neighbours, for noise of a level that follows `shape`.
+    """The sum of the log densities of values (n,), predicted from their neighbours, for noise whose level follows `shape`.
 
-    `shape` maps predictions (n,) to the level of the noise up to a factor, which is fitted by maximum likelihood.
+    `shape` maps predictions (n,) to the noise level up to a factor, which is fitted by maximum likelihood.
 
     >>> draw = np.random.default_rng(0)
     >>> level = np.linspace(1, 100, 500)

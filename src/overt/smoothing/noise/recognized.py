@@ -1,4 +1,4 @@
-"""Which kind of noise the values have, beyond noise that the bank itself models."""
+"""Recognition of kinds of noise that the bank does not model itself."""
 
 from overt.smoothing.data.observed import Observed
 from overt.smoothing.noise.amounts import SkewedAmounts
@@ -9,12 +9,12 @@ from overt.smoothing.noise.logarithms import Proportional, Rates
 from overt.smoothing.noise.outcomes import Outcomes
 from overt.smoothing.noise.passed import Angles, OnScale
 
-# The kinds in the order in which the values are asked, after what was passed. A kind of your own can be inserted.
+# KINDS: kinds of noise in the order in which they are tested. You can insert a kind of your own.
 KINDS: list[Kind] = [ErrorCodes(), Angles(), OnScale(), Outcomes(), Counts(), Rates(), SkewedAmounts(), Proportional()]
 
 
 def recognize_kind(series: Observed) -> Kind | None:
-    """The first kind that holds; None for most series. noise="poisson" comes before all others."""
+    """The first kind of noise that holds for a series; None for most series. noise="poisson" overrides all other kinds."""
     passed = [kind for kind in KINDS if isinstance(kind, Counts)] if series.options.counts else KINDS
     return next((kind for kind in passed if kind.holds(series)), None)
 

@@ -1,4 +1,4 @@
-"""A scale on which the noise of a series has one level: its smoothed values, and how they come back to the caller's."""
+"""Scales on which the noise of a series has one level, and the conversion of smoothed values back to the caller's units."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,21 +14,21 @@ NAMES = {"log": "logarithms", "sqrt": "roots", "logit": "logits"}
 
 
 class Scale(NamedTuple):
-    """A transform of values, what brings its expectation back to theirs without bias, and the derivative of that."""
+    """A transform of values, the unbiased map from its expectation back to the mean of the values, and the derivative of that map."""
 
     name: str
     forward: Callable[[Floats], Floats]
     mean: Callable[[Floats], Floats]
     slope: Callable[[Floats], Floats]
-    turn: float = 0.0  # of angles, whose curve wraps and whose band does not
+    turn: float = 0.0  # full turn of angles, whose curve wraps and whose band does not
 
     def end(self, curve: Floats, end: Floats) -> Floats:
-        """An end of the band around a curve (n,), both on the scale, in the caller's units."""
+        """The caller's units for an end of the band (n,) around a curve (n,), both on the scale."""
         return self.mean(curve) + (end - curve) if self.turn else self.mean(end)
 
 
 class Transform(NamedTuple):
-    """A monotone transform of values above a lower bound, or between both: "log", "sqrt" or "logit"; and its inverse.
+    """A monotone transform of values above a lower bound or between two bounds ("log", "sqrt" or "logit"), and its inverse.
 
     >>> Transform("logit", 0.0, 100.0).inverse(np.array([0.0]))
     array([50.])
@@ -44,7 +44,7 @@ class Transform(NamedTuple):
         return np.sqrt(above) if self.name == "sqrt" else np.log(above if self.name == "log" else above / (self.high - values))
 
     def inverse(self, y: Floats) -> Floats:
-        """Back from the scale."""
+        """The values at `y` on the scale."""
         if self.name == "sqrt":
             return self.low + np.maximum(y, 0.0) ** 2
         return self.low + (_exponential(y) if self.name == "log" else (self.high - self.low) * _share(y))
@@ -57,7 +57,7 @@ class Transform(NamedTuple):
 
 
 def check_on_scale(values: Floats, name: str, bounds: tuple[float, float]) -> None:
-    """Raise unless all known values (n,) have a number on the scale."""
+    """Raise InputError unless all known values (n,) have a number on the scale."""
     low, high = bounds
     outside = (values < low) if name == "sqrt" else (values <= low) | (values >= high) if name == "logit" else values <= low
     wrong = np.flatnonzero(outside)
@@ -69,7 +69,7 @@ def check_on_scale(values: Floats, name: str, bounds: tuple[float, float]) -> No
 
 
 def angular(turn: float, turns: Floats) -> Scale:
-    """Angles without their jumps, by so many full turns (n,); the curve comes back to 0 to `turn`, and the band stays around it.
+    """The scale of unwrapped angles, `turns` (n,) full turns added; the curve wraps to 0 to `turn`, and the band stays around it.
 
     >>> angular(360.0, np.zeros(2)).mean(np.array([-10.0, 370.0]))
     array([350.,  10.])
@@ -78,7 +78,7 @@ def angular(turn: float, turns: Floats) -> Scale:
 
 
 def wrapped(differences: Any, turn: float) -> Any:
-    """Differences of angles, each the shorter way: from −turn/2 to turn/2."""
+    """Differences of angles, taken the shorter way: from −turn/2 to turn/2."""
     return np.mod(differences + turn / 2, turn) - turn / 2
 
 

@@ -1,8 +1,8 @@
-"""Back from a scale as the mean of the values: E g⁻¹(y + ε) is not g⁻¹(y), and how much more depends on the noise ε around the curve y.
+"""Conversion from a scale to the mean of the values: E g⁻¹(y + ε) differs from g⁻¹(y) by the noise ε around the curve y.
 
-Of logarithms with noise of variance σ² it is exp(y + σ²/2). One σ² for all is biased where the noise of the logarithms varies with the
-values (Manning 1998), and the normal law where it is skewed (Duan 1983). So the variance follows the curve, and the
-curve is shifted until the values scatter evenly around their mean, as far as they show that it must be.
+For logarithms with noise of variance σ² the mean is exp(y + σ²/2). A single σ² is biased if the noise of the logarithms varies with the
+values (Manning 1998), and the normal law is biased if the noise is skewed (Duan 1983). So the variance follows the curve, and the curve
+is shifted until the values scatter evenly around their mean, as far as the values show a shift.
 """
 
 from typing import NamedTuple
@@ -12,16 +12,16 @@ import numpy as np
 from overt.smoothing.data.series import Floats
 from overt.smoothing.noise.scale import NAMES, Scale, Transform
 
-# Nodes of Gauss–Hermite quadrature: exact for polynomials of twice the degree, and to 1e-9 for exponentials of noise of 2.
+# NODES, WEIGHTS: Gauss–Hermite quadrature, exact for polynomials of twice the degree, and to 1e-9 for exponentials of noise of level 2.
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-# Newton's steps to the shift: from 0 to −0.26, as of exponential noise, three leave 1e-5. Of a longer series so many residuals tell it.
+# STEPS: Newton's steps to the shift: three from 0 to −0.26, for exponential noise, leave 1e-5. MOST_RESIDUALS: residuals used, at most.
 STEPS, MOST_RESIDUALS = 3, 65_536
 _TINY = np.finfo(float).tiny
 
 
 class Noisy(NamedTuple):
-    """A transform, and the normal noise around curves on it: its variance is exp(`logarithm` + `growth` · y) at y within the limits."""
+    """A transform, and normal noise around curves on its scale, of variance exp(`logarithm` + `growth` · y) at y within the limits."""
 
     transform: Transform
     logarithm: float
@@ -31,7 +31,7 @@ class Noisy(NamedTuple):
 
     @np.errstate(over="ignore", invalid="ignore")
     def moments(self, y: Floats) -> tuple[Floats, Floats, Floats]:
-        """Of values around the curve y, in the caller's units: their mean, its derivative, and their standard deviation.
+        """The mean of values around the curve y, its derivative, and their standard deviation, in the caller's units.
 
         >>> draw = np.random.default_rng(0)
         >>> values = np.exp(np.log(3) + 0.5 * draw.normal(size=100_000))
@@ -74,9 +74,9 @@ class Noisy(NamedTuple):
 def fit_noise(transform: Transform, curve: Floats, levels: Floats, residuals: Floats) -> Noisy:
     """The noise around a curve (n,), of levels (n,) and residuals (n,), all on the scale.
 
-    The logarithms of the levels are fitted by a line, with the levels' mean square. The shift solves the quasi-likelihood's equation for a
-    constant, Σ mean′ (value − mean)/variance = 0 (Wedderburn 1974), and is shrunk by 1 − (its standard error/itself)², as far as
-    that is above 0 (the positive part of James and Stein 1961, section 2): normal noise shows no shift, and keeps its better estimate.
+    A line is fitted to the logarithms of the levels and keeps the levels' mean square. The shift solves the quasi-likelihood equation for
+    a constant, Σ mean′ (value − mean)/variance = 0 (Wedderburn 1974), and is shrunk by 1 − (standard error/shift)², at least 0 (the
+    positive part of James and Stein 1961, section 2): normal noise shows no shift and keeps its better estimate.
 
     >>> noise = np.log(np.random.default_rng(0).exponential(size=400))
     >>> curve = np.full(400, noise.mean())
@@ -86,7 +86,7 @@ def fit_noise(transform: Transform, curve: Floats, levels: Floats, residuals: Fl
     """
     centred, squares = curve - curve.mean(), np.maximum(levels, np.sqrt(_TINY)) ** 2
     growth = float(centred @ np.log(squares)) / (float(centred @ centred) or 1.0) if np.ptp(levels) else 0.0
-    # So that the mean grows by half as much as the curve, or by half more.
+    # The limits keep the growth of the mean between ½ and 1½ of the growth of the curve.
     growth = float(np.clip(growth, -1 / squares.max(), 1 / squares.max()))
     logarithm = float(np.log(squares.mean() / np.exp(growth * centred).mean()) - growth * curve.mean())
     noisy = Noisy(transform, logarithm, growth, (float(curve.min()), float(curve.max())))
@@ -97,7 +97,7 @@ def fit_noise(transform: Transform, curve: Floats, levels: Floats, residuals: Fl
         means, slopes, deviations = noisy._replace(shift=shift).moments(curve)
         deviations += np.finfo(float).eps * np.abs(means).max() + _TINY
         slopes /= deviations
-        steps = slopes * ((values - means) / deviations) / (float(slopes @ slopes) or 1.0)  # of single values
+        steps = slopes * ((values - means) / deviations) / (float(slopes @ slopes) or 1.0)  # steps from single values
         shift, error = shift + float(np.clip(steps.sum(), -most, most)), float(steps @ steps)
     shrunk = shift * max(1 - error / shift**2, 0.0) if shift else 0.0
-    return noisy._replace(shift=shrunk if np.isfinite(shrunk) else 0.0)  # not where numbers overflow
+    return noisy._replace(shift=shrunk if np.isfinite(shrunk) else 0.0)  # no shift if numbers overflow
