@@ -1,4 +1,4 @@
-"""Noise whose level varies: whether it does, its level around each point, and its law from the residuals of a curve."""
+"""Noise whose level varies: a test for it, its level around each point, and its law from the residuals of a curve."""
 
 import functools
 from typing import Any, NamedTuple
@@ -11,52 +11,50 @@ from overt.smoothing.data.series import SHORT, Floats, Indices
 from overt.smoothing.selection.contrasts import LINES, TRIM, TRIMMED_MEAN_SQUARE, contrasts, trimmed_deviation, trimmed_squares
 from overt.smoothing.selection.variance_laws import best_law
 
-# Fewer points do not show a level that varies.
+# MIN_POINTS: fewest points that show a level that varies.
 MIN_POINTS = 64
-# Each value is predicted from so many neighbours to either side, by a polynomial of this degree.
+# FITS: predictors of a value: neighbours on either side, and the degree of the polynomial through them.
 FITS = ((1, 1), (2, 2), (3, 2), (5, 2), (8, 2))
-# On equal steps also from two on either side, by coefficients fitted to so many values around it: a quick wave is predicted, too. And what
-# these predictions leave of white noise's variance (simulated, to 0.5%).
+# FITTED: predictors at equal steps, from two neighbours on either side, which follow a quick wave, too: values nearby to which the
+# coefficients are fitted, and the share of white noise's variance in their errors (simulated, to 0.5%).
 FITTED = {16: 0.714, 32: 0.851}
-# Squares of the shortest window, from one to the next, and how many of them make a window whose level is compared with the series'.
+# WINDOW: squares in the shortest window; STEP: squares from one window to the next; TOGETHER: shortest windows in the compared ones.
 WINDOW, STEP, TOGETHER = 17, 4, (1, 5, 13, 29, 61, 125)
-# The log of a window's level differs clearly from that of most windows from here, times √(2 log n/squares in it), and below it from so many
-# times more: no one of 156 white series of 100 and 200 points on the development signals, 71 of 78 with bursts at 200 and 28 at 100.
+# ABOVE: least rise of a window's log level over most windows, in units of √(2 log n/squares in it); BELOW: least fall, over ABOVE. None
+# of 156 white series of 100 and 200 points on the development signals differs, 71 of 78 with bursts at 200 points, and 28 at 100.
 ABOVE, BELOW = 1.0, 1.1
-# The same along sorted values, where predictors need not agree and a lower level is no evidence: 0.85 to 1.3 where noise grows with a wave,
-# 0.25 under correlation.
+# ALONG_VALUES: ABOVE for windows along sorted values, where predictors need not agree and a lower level is no evidence: 0.85 to 1.3 if the
+# noise grows with a wave, 0.25 under correlation.
 ALONG_VALUES = 0.8
-# Of white noise all predictors miss by as much: the logs of their levels in a window differ by 0.28 in the median within bursts, and by 0.6
-# to 1.3 next to jumps and narrow peaks. Where they differ by more than this, the window holds a signal. On a quick wave neighbours have
-# other levels of noise: 0.36 in the median, and above 0.69 where a wave is left (300 points of a Doppler signal).
+# AGREE: largest difference of the predictors' log levels in a window without a signal: 0.28 in the median within bursts of white noise, 0.6
+# to 1.3 next to jumps and narrow peaks. AGREE_ON_WAVES: AGREE on a quick wave, where neighbours have other noise levels: 0.36 in the
+# median, above 0.69 if a wave is left (300 points of a Doppler signal).
 AGREE, AGREE_ON_WAVES = 0.34, 0.42
-# Of a longer series this many squares are enough: a window then is one of a longer stretch.
+# MAX_SQUARES: squares compared in a longer series, whose windows then cover longer stretches.
 MAX_SQUARES = 8192
-# The level varies by no more than this factor from the overall one: rounded values have a level of 0 here and there.
+# MOST: largest factor between the local and the overall level: the local level of rounded values can be 0.
 MOST = 20.0
-# Where a curve follows its points more closely, their residuals are counted as if it followed them by so much. Squares of residuals are
-# signal beyond this many first levels, which may be too low by a factor of √2.
+# MOST_FOLLOWED: largest leverage in the correction of residuals; TRIM_TWICE: squares of residuals are signal beyond this multiple of the
+# first levels, which may be too low by a factor of √2.
 MOST_FOLLOWED, TRIM_TWICE = 0.9, TRIM * 2.0**0.5
-# The level that decides what is signal is the highest within so many squares.
+# REACH: squares on either side, whose highest level decides which squares are signal.
 REACH = 32
-
-
-# A running mean of this many points estimates the signal.
+# PILOT: points of the running mean that estimates the signal.
 PILOT = 15
 
 
 def varying_levels(
     times: Floats | None, values: Floats, weights: Floats, level: float, signal: Floats | None = None
 ) -> Floats | None:
-    """The noise's standard deviation at weight 1 of each point (n,); None where nothing speaks against the one `level`.
+    """The noise's standard deviation at weight 1 for every point (n,); None if there is no evidence against a constant `level`.
 
-    Each value is predicted from its neighbours in several ways. The noise's level in a window is the trimmed one of the best predictor
-    there, since a signal that one of them follows is no noise. If that of some window clearly differs from most windows (`ABOVE`), the
-    levels of the shortest windows are taken, on lines between their middles. Their common factor is the level of standardised contrasts, so
-    that it is as accurate as a constant level. If waves were taken off, windows along the sorted values of a running mean are tried, too.
+    A value is predicted from its neighbours by several predictors. The noise level in a window is the trimmed level of the best predictor,
+    since a signal that one predictor follows is no noise. If some window clearly differs from most windows (`ABOVE`), the levels of the
+    shortest windows are interpolated between their middles. Their common factor is the level of standardised contrasts, which is as
+    accurate as a constant level. If waves were subtracted, windows along the sorted values of a running mean are tried, too.
 
-    times (n,) ascending, None for equal steps; values (n,) without NaN; weights (n,) above 0; signal (n,): the values with the waves that
-    were taken off; None if there are none.
+    times (n,) ascending, None for equal steps; values (n,) without NaN; weights (n,) above 0; signal (n,): the values including the
+    subtracted waves, None without waves.
 
     >>> draw = np.random.default_rng(0).normal(size=1000)
     >>> varying_levels(None, draw, np.ones(1000), 1.0) is None
@@ -80,14 +78,14 @@ def varying_levels(
     if used.size < MIN_POINTS or not _differs(squares[:, order[used]], agree):
         return None
     middles, predictor_logs = _window_logs(squares[:, order[used]])
-    noise = np.ptp(predictor_logs, axis=0) < agree  # elsewhere the level is that of neighbours
+    noise = np.ptp(predictor_logs, axis=0) < agree  # other windows get the level of their neighbours
     levels = _smoothed(np.interp(middles, middles[noise], predictor_logs.min(axis=0)[noise]))
     logs = np.empty(order.size)
     logs[order] = np.interp(np.arange(order.size), used[middles], levels)
     logs = np.clip(logs, np.log(level / MOST), np.log(level * MOST))
     if values.size >= SHORT:
         row = squares[int(np.argmin([trimmed_deviation(np.sqrt(row)) for row in squares]))]
-        for _ in range(2):  # the second time, what is signal is decided by the law
+        for _ in range(2):  # in the second round the law of the first decides which squares are signal
             law = best_law(row / TRIMMED_MEAN_SQUARE, pilot, row <= TRIM**2 * np.exp(2 * _highest(logs)))
             if law is None:
                 return None
@@ -97,17 +95,17 @@ def varying_levels(
 
 
 def may_vary(values: Floats) -> NDArray[np.bool_]:
-    """Whether the level varies in each of several series (series,); values (series, n) at equal steps."""
+    """Whether the level of series may vary (series,); values (series, n) at equal steps."""
     if values.shape[1] < MIN_POINTS:
         return np.zeros(values.shape[0], dtype=bool)
     return _differs(_squares(None, values, np.ones(values.shape[1])))
 
 
 def residual_levels(residuals: Floats, leverages: Floats, curve: Floats, levels: Floats) -> Floats | None:
-    """The level by a law (`best_law`), from the residuals of a first curve, which are less noisy evidence (n,); None if they show none.
+    """The noise level (n,) by a law (`best_law`) of the residuals of a first curve, which are less noisy; None if they show no law.
 
-    Where x_i − y_i leaves 1 − ∂y_i/∂x_i of the noise's variance, (x_i − y_i)²/(1 − ∂y_i/∂x_i) has the expectation σ_i² (Davidian and
-    Carroll 1987, section 3). Squares beyond `TRIM` of the first levels (n,) count as signal that the curve missed.
+    If x_i − y_i has the share 1 − ∂y_i/∂x_i of the noise's variance, (x_i − y_i)²/(1 − ∂y_i/∂x_i) has the expectation σ_i² (Davidian and
+    Carroll 1987, section 3). Squares beyond `TRIM_TWICE` first levels (n,) count as signal that the curve missed.
 
     >>> draw = np.random.default_rng(0).normal(size=1000)
     >>> levels = np.where(np.arange(1000) < 600, 1.0, 4.0)
@@ -125,12 +123,12 @@ def residual_levels(residuals: Floats, leverages: Floats, curve: Floats, levels:
 
 
 def _highest(levels: Floats) -> Floats:
-    """The highest level (m,) within `REACH` to either side of each: a burst's edge is found late where its first squares are signal."""
+    """The highest level (m,) within `REACH` on either side: otherwise a burst starts late, because its first squares seem signal."""
     return sliding_window_view(np.pad(levels, REACH, mode="edge"), 2 * REACH + 1).max(axis=1)
 
 
 def _differs(rows: Floats, agree: float = AGREE) -> NDArray[np.bool_]:
-    """Whether the level of some window differs clearly from that of most (…,); rows (predictors, …, m). Signals do not count (`AGREE`)."""
+    """Whether the level of some window clearly differs from most windows (…,); rows (predictors, …, m). Signals are excluded (`AGREE`)."""
     _, predictor_logs = _window_logs(rows)
     noise = np.ptp(predictor_logs, axis=0) < agree
     count, differs = rows.shape[-1], np.zeros(noise.shape[:-1], dtype=bool)
@@ -147,19 +145,19 @@ def _differs(rows: Floats, agree: float = AGREE) -> NDArray[np.bool_]:
 
 
 def _medians(rows: Floats, counts: Indices) -> Floats:
-    """The medians of the smallest numbers of rows (…, windows), so many in each (…, 1); infinite where there are none."""
+    """The medians of the `counts` (…, 1) smallest numbers in rows (…, windows); infinite if a count is 0."""
     middles = np.concatenate([np.maximum(counts - 1, 0) // 2, np.minimum(counts // 2, rows.shape[-1] - 1)], axis=-1)
     return np.take_along_axis(np.sort(rows, axis=-1), middles, axis=-1).mean(axis=-1, keepdims=True)
 
 
 def share_of_noise(times: Floats | None, values: Floats, weights: Floats) -> float:
-    """In what part of windows the values (n,) look like white noise to all predictors: in few of a random walk."""
+    """The share of windows in which the values (n,) look like white noise to all predictors; it is small for a random walk."""
     agreement = np.ptp(_window_logs(_squares(times, values, weights))[1], axis=0)
     return float(np.mean(agreement < AGREE)) if agreement.size else 1.0
 
 
 def _window_logs(rows: Floats) -> tuple[Indices, Floats]:
-    """The middles of the shortest windows (windows,), and the log of each predictor's level there (predictors, …, windows)."""
+    """The middles of the shortest windows (windows,), and the log levels of the predictors in them (predictors, …, windows)."""
     starts = np.arange(0, rows.shape[-1] - WINDOW + 1, STEP)
     squares = rows[..., starts[:, None] + np.arange(WINDOW)]
     variances = trimmed_squares(squares.reshape(-1, WINDOW), most=8).reshape(squares.shape[:-1])
@@ -167,7 +165,7 @@ def _window_logs(rows: Floats) -> tuple[Indices, Floats]:
 
 
 def _running_sums(columns: NDArray[Any], length: int) -> NDArray[Any]:
-    """Sums of so many neighbours (…, n − length + 1)."""
+    """Sums of `length` neighbours (…, n − length + 1)."""
     sums = _prefix_sums(columns)
     return sums[..., length:] - sums[..., :-length]
 
@@ -180,18 +178,18 @@ def _prefix_sums(columns: NDArray[Any]) -> NDArray[Any]:
 
 
 def _smoothed(logs: Floats) -> Floats:
-    """Averages of three neighbours (windows,), the middle one twice."""
+    """Averages of three neighbours (windows,), with the weight of the middle one doubled."""
     padded = np.pad(logs, 1, mode="edge")
     return (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4
 
 
 def _compared_points(count: int) -> Indices:
-    """The points whose squares are compared, of so many in a series: at most `MAX_SQUARES` (m,)."""
+    """The points (m,) of `count` whose squares are compared: at most `MAX_SQUARES`."""
     return np.arange(0, count, -(-count // MAX_SQUARES))
 
 
 def _squares(times: Floats | None, values: Floats, weights: Floats) -> Floats:
-    """Squared errors of predictions, of unit expectation at σ = 1, a row for each predictor (predictors, …, m)."""
+    """Squared errors of predictions, of unit expectation at σ = 1, one row per predictor (predictors, …, m)."""
     count, alike = values.shape[-1], times is None and np.ptp(weights) == 0
     points, times = _compared_points(count), np.arange(float(count)) if times is None else times
     rows = []
@@ -205,7 +203,7 @@ def _squares(times: Floats | None, values: Floats, weights: Floats) -> Floats:
 
 
 class NeighbourFit(NamedTuple):
-    """Predictions Σ_k shares_ik x_{near_ik} of some values, both (m, neighbours), and the variances of their errors (m,)."""
+    """Predictions Σ_k shares_ik x_{near_ik}, both (m, neighbours), and the variances of their errors (m,)."""
 
     near: Indices
     shares: Floats
@@ -218,7 +216,7 @@ def _even_fit(count: int, reach: int, degree: int) -> NeighbourFit:
 
 
 def _fit(times: Floats, weights: Floats, reach: int, degree: int) -> NeighbourFit:
-    """Polynomials through neighbours, by least squares, at points of times (n,) ascending; variances for those 1/w_i of the values (n,)."""
+    """Least-squares polynomials through neighbours at ascending times (n,); variances of errors for values of variance 1/w_i (n,)."""
     count, points = times.size, _compared_points(times.size)
     near = np.clip(points - reach, 0, count - 2 * reach - 1)[:, None] + np.arange(2 * reach + 1)
     near = near[near != points[:, None]].reshape(points.size, 2 * reach)
@@ -227,7 +225,7 @@ def _fit(times: Floats, weights: Floats, reach: int, degree: int) -> NeighbourFi
     powers = (away / reaches)[..., None] ** np.arange(degree + 1)
     weighted = weights[near][..., None] * powers
     moments = np.swapaxes(powers, 1, 2) @ weighted
-    # Times that nearly coincide are no error.
+    # Times that nearly coincide would make the matrix singular.
     moments += 1e-12 * np.trace(moments, axis1=1, axis2=2)[:, None, None] * np.eye(degree + 1)
     shares = (weighted @ np.linalg.solve(moments, np.eye(degree + 1)[:, :1]))[..., 0]
     return NeighbourFit(near, shares, 1 / weights[points] + (shares**2 / weights[near]).sum(axis=1))
@@ -236,7 +234,7 @@ def _fit(times: Floats, weights: Floats, reach: int, degree: int) -> NeighbourFi
 def predicted_squares(values: Floats, fitted: int) -> Floats:
     """(x_i − p_i)² (…, n), of unit expectation at σ = 1, with p_i = a(x_{i−1} + x_{i+1}) + b(x_{i−2} + x_{i+2}) + c fitted nearby.
 
-    Of white noise p_i is nearly the mean. A wave, however quick, and a smooth peak are predicted well, though they raise differences.
+    For white noise p_i is nearly the mean. A wave, even a quick one, and a smooth peak are predicted well, though they raise differences.
     """
     values = values - values.mean(axis=-1, keepdims=True)  # so that sums of products lose no digits
     near = np.pad(values, [*[(0, 0)] * (values.ndim - 1), (2, 2)], mode="reflect")

@@ -1,4 +1,4 @@
-"""Waves: sinusoids that stand out in the spectrum of a series. Quick ones look like noise in its differences."""
+"""Waves: sinusoids with a significant peak in the spectrum of a series. Quick waves look like noise in its differences."""
 
 from dataclasses import dataclass, replace
 
@@ -8,39 +8,41 @@ from numpy.typing import NDArray
 from overt.smoothing.data.series import Floats
 from overt.smoothing.selection.contrasts import constant_level
 
-# Longer series are searched in parts, so that a wave may change slowly; so many at a time.
+# LONGEST: positions of a part; longer series are searched in parts, so that a wave may change slowly. TOGETHER: parts searched at a time.
 LONGEST, TOGETHER = 4096, 64
-# The lowest frequencies, in cycles of a part, hold trends and slow signals, which differences do not see.
+# LOWEST: lowest frequency searched, in cycles per part: lower ones are trends and slow signals, which differences do not contain.
 LOWEST = 8
-# Of noise alone, this share of parts seems to have a wave. The spectrum's level is that of few frequencies, and may be a seventh too low.
+# FALSE_WAVES: share of parts of pure noise that seem to have a wave; MARGIN: factor on the spectrum's level, which comes from few
+# frequencies and may be a seventh too low.
 FALSE_WAVES, MARGIN = 1e-4, 1.15
-# At most so many waves of a part, harmonics included, and one for so many points: each takes three degrees of freedom.
+# MOST: most waves of a part, harmonics included; POINTS_OF_EACH: fewest points per wave, which takes three degrees of freedom.
 MOST, POINTS_OF_EACH = 24, 40
-# The level of the spectrum at a frequency is the median of about so many next to it; of half as many in short series, where it may fall.
+# BLOCK: frequencies, about, whose median is the level of the spectrum; half as many in short series, where the level may fall.
 BLOCK = 48
-# Times on a grid of more positions than this for each value are uneven. These are counted in cells, so many a point.
+# SPARSEST: most grid positions per value; with more, the times count as uneven. CELLS: cells per point in the spectrum of uneven times.
 SPARSEST, CELLS = 2.0, 8
-# Where times have a wave of their own, of this share of the power that equal times have, waves half as quick look like others.
+# CLUSTERED: if the times themselves have a wave of this share of the power of equal times, waves above half its frequency are ambiguous.
 CLUSTERED = 0.02
-# Of random sets of times, this share seem to recur.
+# RECUR_BY_CHANCE: share of random sets of times that seem to recur.
 RECUR_BY_CHANCE = 1e-3
-# Jumps are no sum of few waves, and what is left of them is rougher. Waves without which differences are a quarter smaller are quick.
+# ROUGHER: waves that leave rougher values are refused: jumps are no sum of few waves. QUICK: waves are quick if differences without them
+# are smaller than this part.
 ROUGHER, QUICK = 1.01, 0.75
-# Smaller waves, as a part of the values, are those of their rounding to 16 digits.
+# ROUNDING: smaller waves, as a part of the values, come from rounding to 16 digits.
 ROUNDING = 1e-12
-# The power falls by no more than this power of the frequency towards the lowest ones: a path of smooth slopes.
+# STEEPEST: largest power of the frequency by which the spectrum may fall from the lowest frequencies on: a path of smooth slopes.
 STEEPEST = 4.0
 
 
 @dataclass(frozen=True)
 class SpectrumPart:
-    """Where the points of a part lie in its time, in cycles, and in the cells that its spectrum is taken of."""
+    """The positions of the points of a part in its time span, and the cells of its spectrum."""
 
     at: Floats  # (m,) from 0 to below 1
     cells: NDArray[np.int64]  # (m,)
-    size: int  # how many cells
-    highest: int  # frequency that is searched, in cycles of the part
-    step: float  # of a cell, in the units of the times
+    size: int  # number of cells
+    highest: int  # highest frequency that is searched, in cycles per part
+    step: float  # width of a cell, in the units of the times
 
     def windowed(self, values: Floats) -> Floats:
         """Values (m,) under Hann's window."""
@@ -56,16 +58,16 @@ class SpectrumPart:
 
 
 def find_waves(times: Floats | None, values: Floats) -> Floats:
-    """The sum of all waves of a series (n,): zeros where none stands out.
+    """The sum of all waves of a series (n,): zeros if no wave is significant.
 
-    The periodogram of each part of at most `LONGEST` positions, under Hann's window, is compared with its running median: that of noise
-    has an exponential distribution around its level (Priestley 1981, section 6.1.3), so that of N frequencies one in 10,000 series has
-    one above log(10,000 N) levels. There a sinusoid is fitted by least squares and taken off, and the rest is searched for another.
-    The few strongest waves of jumps ring: where the rest is rougher than the values, there are none.
+    The periodogram of a part of at most `LONGEST` positions, under Hann's window, is compared with its running median. The periodogram of
+    noise has an exponential distribution around its level (Priestley 1981, section 6.1.3): in one of 10,000 series one of N frequencies
+    exceeds log(10,000 N) levels. A sinusoid of such a frequency is fitted by least squares and subtracted, and the search is repeated. The
+    few strongest waves of jumps ring: if the residuals are rougher than the values, there are no waves.
 
-    Uneven times tell more waves apart than equal ones, up to one cycle a point, unless they cluster at equal distances themselves, as
-    nights do: then up to half of what tells the clusters apart. Their trend, lines between 17 points, is taken off first, since it
-    leaks into all frequencies.
+    Uneven times distinguish more waves than equal ones, up to one cycle per point. If the times themselves cluster at equal distances, as
+    nights do, the limit is half the frequency of the clusters. The trend of the values, lines between 17 points, is subtracted first at
+    uneven times, since it leaks into all frequencies.
 
     times (n,) ascending, None for equal steps; values (n,) without NaN.
 
@@ -85,12 +87,12 @@ def find_waves(times: Floats | None, values: Floats) -> Floats:
 
 
 def is_quick(times: Floats | None, values: Floats, waves: Floats) -> bool:
-    """Whether the waves (n,) of values are so quick that they pass for noise."""
+    """Whether the waves (n,) of values are quick enough to look like noise."""
     return roughness(times, values, waves) < QUICK
 
 
 def roughness(times: Floats | None, values: Floats, waves: Floats) -> float:
-    """The level of differences without the waves over that with them."""
+    """The level of differences without the waves, over the level with them."""
     if not waves.any():
         return 1.0
     without, with_them = (constant_level(times, part, np.ones(values.size)) for part in (values - waves, values))
@@ -98,12 +100,12 @@ def roughness(times: Floats | None, values: Floats, waves: Floats) -> float:
 
 
 def have_waves(values: Floats) -> NDArray[np.bool_]:
-    """Whether `find_waves` is not 0, of several short series at equal steps, values (series, n) (series,)."""
+    """Whether `find_waves` is not 0 (series,), for short series at equal steps; values (series, n)."""
     return _have_waves(values, np.ones(values.shape))
 
 
 def roughest_period(times: Floats, waves: Floats) -> float:
-    """The period, in the units of the times (n,), of the wave that moves most from point to point; waves (n,) are those of `find_waves`.
+    """The period, in the units of the times (n,), of the wave that changes most from point to point; waves (n,) from `find_waves`.
 
     >>> round(roughest_period(np.arange(500.0), np.sin(np.arange(500) * 2 * np.pi / 6.5) + 3 * np.cos(np.arange(500) / 20)), 1)
     6.5
@@ -118,7 +120,7 @@ def roughest_period(times: Floats, waves: Floats) -> float:
 
 
 def recur(times: Floats, marked: NDArray[np.bool_]) -> bool:
-    """Whether some (n,) of uneven times (n,) come at equal intervals: by Rayleigh's test of their phases, once in 1,000 sets at random.
+    """Whether the marked (n,) of uneven times (n,) recur at equal intervals, by Rayleigh's test: one of 1,000 random sets does.
 
     >>> times = np.sort(np.random.default_rng(0).uniform(0, 1000, 1000))
     >>> recur(times, times % 37 < 1), recur(times, np.random.default_rng(1).random(1000) < 0.03)
@@ -132,7 +134,7 @@ def recur(times: Floats, marked: NDArray[np.bool_]) -> bool:
 
 
 def uneven_period(times: Floats, values: Floats) -> float | None:
-    """`roughest_period` of values at uneven times; None on a grid, where times cluster, and where no wave stands out."""
+    """`roughest_period` of values at uneven times; None on a grid, if times cluster, or if no wave is significant."""
     if values.size < 2 or _grid(times) is not None or _uneven(times).highest < times.size:
         return None
     waves = find_waves(times, values)
@@ -140,7 +142,7 @@ def uneven_period(times: Floats, values: Floats) -> float | None:
 
 
 def _grid(times: Floats) -> NDArray[np.int64] | None:
-    """The positions of times on a grid of equal steps (n,); None where they are on none."""
+    """The positions of times on a grid of equal steps (n,); None if they are on no grid."""
     steps = np.diff(times)
     if steps.min() <= 0 or times[-1] - times[0] >= SPARSEST * times.size * steps.min():
         return None
@@ -154,7 +156,7 @@ def _grid_part(positions: NDArray[np.int64], size: int, step: float = 1.0) -> Sp
 
 
 def _uneven(times: Floats) -> SpectrumPart:
-    """A part at uneven times (m,), and up to which frequency they tell waves apart."""
+    """A part at uneven times (m,), with the highest frequency at which they distinguish waves."""
     size, span = CELLS * times.size, float(times[-1] - times[0]) / (1 - 1 / times.size)
     at = (times - times[0]) / max(span, np.finfo(float).tiny)
     part = SpectrumPart(at, np.minimum(np.rint(at * size).astype(np.int64), size - 1), size, 2 * times.size, span / size)
@@ -164,12 +166,12 @@ def _uneven(times: Floats) -> SpectrumPart:
 
 
 def _waves_on_a_grid(positions: NDArray[np.int64], values: Floats) -> Floats:
-    """The waves of each part of a grid (n,)."""
+    """The waves of values on a grid (n,), part by part."""
     result = np.zeros(values.size)
     span = int(positions[-1]) + 1
     parts = -(-span // LONGEST)
     size = span // parts
-    inside = positions < size * parts  # fewer points than parts may be left
+    inside = positions < size * parts  # up to parts − 1 points are in no part
     full, known = np.zeros((2, parts, size))
     full.flat[positions[inside]], known.flat[positions[inside]] = values[inside], 1.0
     for row in np.flatnonzero(_have_waves(full, known)).tolist():
@@ -180,7 +182,7 @@ def _waves_on_a_grid(positions: NDArray[np.int64], values: Floats) -> Floats:
 
 
 def _waves_at_uneven_times(times: Floats, values: Floats) -> Floats:
-    """The waves of each part of as many points (n,)."""
+    """The waves of values at uneven times (n,), in parts of equal numbers of points."""
     waves = []
     for points in np.array_split(np.arange(values.size), -(-values.size // LONGEST)):
         part = _uneven(times[points])
@@ -191,7 +193,7 @@ def _waves_at_uneven_times(times: Floats, values: Floats) -> Floats:
 
 
 def _have_waves(parts: Floats, known: Floats) -> NDArray[np.bool_]:
-    """Which parts of series (parts, n) have a wave; known (parts, n) is 1 where there is a value, and else 0."""
+    """Whether parts of series (parts, n) have a wave (parts,); known (parts, n) is 1 at values and 0 at missing ones."""
     window = _hann(parts.shape[1], np.arange(parts.shape[1]))
     standing = np.zeros(len(parts), dtype=bool)
     for start in range(0, len(parts), TOGETHER):
@@ -202,13 +204,13 @@ def _have_waves(parts: Floats, known: Floats) -> NDArray[np.bool_]:
 
 
 def _waves_of_part(part: SpectrumPart, signal: Floats) -> Floats:
-    """The sum of the waves of one part (m,), of its values without their trend (m,)."""
+    """The sum of the waves of one part (m,), from its values without their trend (m,)."""
     rest = signal
     power = _periodogram(part, rest)
     least = _least(power)
     for _ in range(min(MOST, part.at.size // POINTS_OF_EACH)):
         standing = power > least
-        if not standing.any():  # waves raise the level that those next to them must exceed
+        if not standing.any():  # removed waves no longer raise the level at neighbouring frequencies
             least = _least(power)
             standing = power > least
         if not standing.any():
@@ -227,7 +229,7 @@ def _hann(count: int, at: Floats) -> Floats:
 
 
 def _detrended(values: Floats, known: Floats) -> Floats:
-    """Values (…, n) without their line, and 0 where they are not known (…, n)."""
+    """Values (…, n) without their line, and 0 at missing values: known (…, n) is 0 there."""
     points = np.arange(values.shape[-1])
     counts = np.maximum(known.sum(axis=-1, keepdims=True), 1)
     centred = known * (points - (known @ points)[..., None] / counts)
@@ -237,12 +239,12 @@ def _detrended(values: Floats, known: Floats) -> Floats:
 
 
 def _periodogram(part: SpectrumPart, values: Floats) -> Floats:
-    """At the frequencies from `LOWEST` on (frequencies,)."""
+    """The periodogram at frequencies from `LOWEST` on (frequencies,)."""
     return part.spectrum(part.windowed(values))[LOWEST:] ** 2
 
 
 def _least(power: Floats) -> Floats:
-    """The least power of a wave at each frequency of periodograms (…, frequencies): none in few frequencies."""
+    """The least power of a wave in periodograms (…, frequencies), by frequency: infinite if there are too few frequencies."""
     count = power.shape[-1]
     if count < BLOCK // 3:
         return np.full(power.shape, np.inf)
@@ -265,7 +267,7 @@ def _level(power: Floats) -> Floats:
 
 
 def _refined(part: SpectrumPart, windowed: Floats, frequency: float) -> float:
-    """The frequency of the largest power near one, in cycles, by parabolas through three powers, half a cycle apart and then a tenth."""
+    """The frequency of the largest power near `frequency`, in cycles, by parabolas through powers half a cycle and then a tenth apart."""
     for step in (0.5, 0.1):
         turned, further = part.rotation(frequency) * windowed, part.rotation(step)
         below, here, above = np.abs([further.conj() @ turned, turned.sum(), further @ turned])
