@@ -1,4 +1,4 @@
-"""Periods found in a series, or suggested: lags at which it resembles itself, taken only where cycles far apart agree."""
+"""Detected or suggested periods of a series: lags at which it resembles itself, accepted only if cycles far apart agree."""
 
 import numpy as np
 
@@ -8,50 +8,51 @@ from overt.smoothing.seasons.phase import WHOLE, Grid
 from overt.smoothing.seasons.season import estimate_seasons
 from overt.smoothing.selection.waves import uneven_period
 
-# Periods of the calendar in seconds, tried where times are dates, and their names; a year is a mean one.
+# CALENDAR: periods in seconds that are tried if times are dates, and their names; a year has its mean length.
 CALENDAR = {3600.0: "hourly", 86400.0: "daily", 604800.0: "weekly", 365.2425 * 86400: "yearly"}
-# At least so many cycles, and at most so many periods.
+# LEAST_CYCLES: fewest cycles of a period; MOST_PERIODS: most periods of a series.
 LEAST_CYCLES, MOST_PERIODS = 4, 3
-# Cells of a cycle for the comparison: coarse ones average the noise, fine ones see short events.
+# PHASES: cells of a cycle in the comparison of cycles: coarse cells average the noise, fine cells resolve short events.
 PHASES = (12, 48)
-# The agreement of cycles counts from here (`agreement`): on noise, trends, steps and smooth curves fewer than 1% of series reach it.
+# LEAST_RATIO, LEAST_CORRELATION: least `agreement` of cycles: fewer than 1% of series of noise, trends, steps and smooth curves reach it.
 LEAST_RATIO, LEAST_CORRELATION = 12.0, 0.1
-# Peaks of the autocorrelation that are tried for each trend.
+# LAGS: peaks of the autocorrelation that are tried per trend.
 LAGS = 3
-# Lags of fewer steps are too coarse for a period.
+# SHORTEST: shortest period, in steps; shorter lags are too coarse.
 SHORTEST = 2.9
-# A shorter period is taken before a longer one that agrees better, unless by this factor.
+# SHORTER: least agreement of a shorter period that is preferred to a longer one, over the agreement of the longer one.
 SHORTER = 0.5
-# A wave at uneven times is a season where other cycles predict this much of it, and that of a longer one where that predicts more.
+# LEAST_GAIN: least share of a wave at uneven times that other cycles predict; NEARLY: least gain of its period, over the best multiple's.
 LEAST_GAIN, NEARLY = 0.5, 0.9
-# Cycles of fewer points than this are not compared: their cells are empty.
+# SPARSE_CYCLE: fewest points per cycle in a comparison of cycles; with fewer, cells are empty.
 SPARSE_CYCLE = 6
-# A multiple of a period is taken if what other cycles leave unexplained is smaller by this factor.
+# CLEARLY: a multiple replaces a period if other cycles leave at most this share of what they leave unexplained by the period.
 CLEARLY = 0.95
-# On a grid of steps, where both are the same phases, unless the squared changes along a cycle are this part of those of the multiple.
+# SMOOTHER: on a grid of steps, where a multiple has the same phases, the multiple replaces the period if the squared changes along a cycle
+# of the period exceed this part of the changes along the multiple.
 SMOOTHER = 0.4
-# Longer periods, in steps, are distinguished from their multiples only by what they predict.
+# QUICK: longest period, in steps, that is compared with its multiples by smoothness; longer ones are compared only by predictions.
 QUICK = 12.0
-# A period that is contained this often in another is part of its season.
+# CONTAINED: a period that another one contains this often is part of the season of the other.
 CONTAINED = (2, 3, 4)
-# Beyond so many steps for each point, a series is too uneven for the lags of a grid.
+# SPARSE: most steps per point; beyond, a series is too uneven for the lags of a grid.
 SPARSE = 8
-# Periods in steps that are usual where times are no dates: of weeks, months, hours, weeks of a year, quarters of hours and days.
+# USUAL: usual periods, in steps, of times without dates: weeks, months, hours, weeks of a year, quarters of hours and days.
 USUAL = (7.0, 12.0, 24.0, 52.0, 96.0, 144.0, 168.0, 365.0)
-# A suggestion needs an agreement of cycles that is this many times as large as one that is looked for (`find_periods`).
+# CERTAIN: least agreement of the cycles of a suggested period, over the least agreement in `find_periods`.
 CERTAIN = 1.5
-# A wave may be a half, a third or a quarter of a cycle, to this tolerance.
+# NEAR: relative tolerance of a wave that is a half, a third or a quarter of a cycle.
 NEAR = 0.02
-# Detrended values count up to so many median absolute ones.
+# CLIP: largest detrended value that counts, in median absolute values.
 CLIP = 4.5
 
 
 def find_periods(series: Series, dates: bool, *, causal: bool = False) -> tuple[float, ...]:
-    """The periods of a series in steps, ascending; none in noise.
+    """The periods of a series in steps, ascending; empty for noise.
 
-    Candidates are peaks of the autocorrelation, after trends of many bandwidths were taken off, with dates those of the calendar, and at
-    uneven times the wave that moves most. One counts where `agreement` is large, and a wave of few points a cycle where other cycles
-    predict it. Its season is taken off, and the rest is searched for another.
+    Candidates are peaks of the autocorrelation after trends of many bandwidths were subtracted, with dates the calendar's periods, and at
+    uneven times the wave that changes most from point to point. A candidate is accepted if its `agreement` is large; a wave with few points
+    per cycle, if other cycles predict it. Its season is subtracted, and the search is repeated.
 
     >>> from overt.smoothing.data.series import arrange
     >>> draw, t = np.random.default_rng(0), np.arange(240.0)
@@ -74,7 +75,7 @@ def find_periods(series: Series, dates: bool, *, causal: bool = False) -> tuple[
 
 
 def suggested_period(series: Series, *, dates: bool) -> float | None:
-    """The shortest usual period in steps on which cycles agree clearly, or None.
+    """The shortest usual period, in steps, whose cycles clearly agree; None if there is no such period.
 
     >>> from overt.smoothing.data.series import arrange
     >>> draw, days = np.random.default_rng(0), np.arange(280.0)
@@ -96,7 +97,7 @@ def suggested_period(series: Series, *, dates: bool) -> float | None:
 
 
 def calendar_multiple(period: float) -> float | None:
-    """The period of the calendar, in seconds, of which another one is a half, a third or a quarter.
+    """The calendar's period, in seconds, of which `period` is a half, a third or a quarter; None if there is none.
 
     >>> calendar_multiple(3.5 * 86400) == 7 * 86400, calendar_multiple(5 * 86400)
     (True, None)
@@ -106,11 +107,11 @@ def calendar_multiple(period: float) -> float | None:
 
 
 def agreement(series: Series, period: float) -> tuple[float, float]:
-    """How much the cycles of a period agree: ρ and the ratio Cρ/(1 − ρ), of C cycles, the larger of two resolutions.
+    """The agreement of the cycles of a period: ρ and the ratio Cρ/(1 − ρ) for C cycles, the larger of two resolutions.
 
-    The detrended values are averaged over cells, v_c of cycle c. ρ is the mean of v_c·v_c' over cycles that are at least two apart,
-    over the mean of v_c·v_c. Neighbours are left out, because a random walk resembles itself for a cycle or two. The ratio is that of
-    the variance of a mean over cycles to what chance makes of it, as F in an analysis of variance.
+    The detrended values are averaged over cells, v_c for cycle c. ρ is the mean of v_c·v_c' over cycles at least two apart, over the mean
+    of v_c·v_c. Neighbouring cycles are excluded, because a random walk resembles itself for a cycle or two. The ratio compares the
+    variance of a mean over cycles with its value by chance, as F in an analysis of variance.
     """
     times, values = series.key_times, _detrended(series, period / 2)
     best = (0.0, 0.0)
@@ -135,7 +136,7 @@ def agreement(series: Series, period: float) -> tuple[float, float]:
 
 
 def _next(series: Series, dates: bool, known: tuple[float, ...]) -> float | None:
-    """The next period, or None."""
+    """The next period that is not `known`, or None."""
     wave = uneven_period(series.key_times, series.key_values)
     candidates = {*_candidates(series, dates), *([wave] if wave else ())}
     judged = [(one, *agreement(series, one)) for one in sorted(candidates) if not _near(one, known)]
@@ -153,10 +154,10 @@ def _next(series: Series, dates: bool, known: tuple[float, ...]) -> float | None
 
 
 def _fundamental(series: Series, period: float, dates: bool) -> float:
-    """The period, or its multiple if the period is that of a harmonic.
+    """The period, or its multiple if the period belongs to a harmonic.
 
-    A multiple is taken if other cycles leave clearly less unexplained, or on a grid of steps not more, with a smoother season: 3.5 and 7
-    steps have the same seven phases there, in another order.
+    A multiple is chosen if other cycles explain clearly more with it, or on a grid of steps not less, with a smoother season: on the grid
+    3.5 and 7 steps have the same seven phases, in another order.
     """
     calendar = [length / series.step for length in CALENDAR] if dates else []
     longest = (float(series.times[-1]) + 1) / LEAST_CYCLES
@@ -173,7 +174,7 @@ def _fundamental(series: Series, period: float, dates: bool) -> float:
 
 
 def _is_smoother(series: Series, period: float, parts: int) -> bool:
-    """Whether the means of a period's phases change less in their order than in that of a part of it; False off the grid of steps."""
+    """Whether the means of a period's phases change less in its order than in the order of a part; False off the grid of steps."""
     whole = round(period)
     if abs(period - whole) > WHOLE or whole % parts == 0 or np.abs(series.key_times - np.rint(series.key_times)).max() > WHOLE:
         return False
@@ -188,7 +189,7 @@ def _is_smoother(series: Series, period: float, parts: int) -> bool:
 
 
 def _on_grid(period: float, calendar: list[float]) -> float:
-    """The period of the calendar or the whole number of steps that is within 2% of a period, else the period."""
+    """The calendar's period or the whole number of steps within 2% of a period, else the period."""
     exact, whole = _calendar_period(period, calendar), float(round(period))
     return whole if exact == period and abs(whole / period - 1) < 0.02 else exact
 
@@ -198,7 +199,7 @@ def _near(period: float, known: tuple[float, ...], tolerance: float = 0.05) -> b
 
 
 def _wave_period(series: Series, multiples: list[float]) -> float | None:
-    """The period of a wave, or that whose harmonic it is, a multiple; None where other cycles predict neither."""
+    """The period of a wave, or the multiple of which it is a harmonic; None if other cycles predict neither."""
     gains = [estimate_seasons(series, (period,)).each[0].gain for period in multiples]
     most = max(gains)
     nearly = (period for period, gain in zip(multiples, gains, strict=True) if gain >= NEARLY * most)
@@ -227,12 +228,12 @@ def _candidates(series: Series, dates: bool) -> list[float]:
 
 
 def _calendar_period(period: float, calendar: list[float]) -> float:
-    """The period of the calendar that is within 2% of a lag, else the lag."""
+    """The calendar's period within 2% of a lag, else the lag."""
     return next((exact for exact in calendar if abs(period / exact - 1) < 0.02), period)
 
 
 def _refined(correlation: Floats, lag: int) -> float:
-    """A period by the peaks at its multiples, each of which measures it more exactly; a whole number where that is as near."""
+    """A period by the peaks at its multiples, which measure it ever more exactly; rounded if a whole number is as near."""
     period, multiple = float(lag), 1
     while True:
         at = round(multiple * period)
@@ -251,7 +252,7 @@ def _refined(correlation: Floats, lag: int) -> float:
 
 
 def _autocorrelation(series: Series, bandwidth: float) -> Floats:
-    """Of the detrended values on a grid of steps, missing ones left out (lags,)."""
+    """The autocorrelation of the detrended values on a grid of steps, without missing values (lags,)."""
     size = int(series.times[-1]) + 2
     grid = Grid(float(size), size, 1)
     values = grid.add_up(series.key_times, _detrended(series, bandwidth))
@@ -264,7 +265,7 @@ def _autocorrelation(series: Series, bandwidth: float) -> Floats:
 
 
 def _detrended(series: Series, bandwidth: float) -> Floats:
-    """The values without a local line, outliers drawn in (m,)."""
+    """The values without a local line, outliers clipped (m,)."""
     trend = attend_time(series.key_times, series.key_values, series.key_weights, bandwidth, degree=1).values
     detrended = series.key_values - trend
     limit = CLIP * max(float(np.median(np.abs(detrended))), 0.1 * float(np.sqrt(np.mean(detrended**2))))

@@ -1,8 +1,8 @@
-"""Keys of phase: attention to the same phase of other cycles, as the same hour of other days.
+"""Keys of phase: attention to the same phase of other cycles, for example the same hour of other days.
 
-Points are added up in cells, one for each step of a period of whole steps. In other periods, and at uneven times, points fall between them:
-there are at least 24 to a cycle, since seasons are interpolated by lines from cell to cell, and a point belongs to both in
-proportion (linear binning: Fan and Marron 1994, section 3). Missing values leave a cell empty; times need not be even.
+Points are added up in cells, one per step if the period has a whole number of steps. With other periods, and at uneven times, points are
+between cells: a cycle then has at least 24 cells, since seasons are interpolated linearly, and a point is shared in proportion between two
+cells (linear binning: Fan and Marron 1994, section 3). Missing values leave a cell empty; times need not be even.
 """
 
 from typing import NamedTuple
@@ -12,33 +12,33 @@ import numpy as np
 from overt.smoothing.data.clock import Clock
 from overt.smoothing.data.series import Floats, Indices
 
-# Cells of a cycle between whose phases points fall. By lines between 24 a wave is right to 0.9% of its height.
+# FINE: fewest cells of a cycle if points are between cells. Lines between 24 cells are exact to 0.9% of the height of a wave.
 FINE = 24
-# Cells for each point, at most, or in all: for few points over very many cycles they are wider.
+# CELLS_A_POINT, CELLS: most cells, per point or in all; for few points over very many cycles the cells are wider.
 CELLS_A_POINT, CELLS = 4, 2**18
-# What times and periods of whole steps may differ from them by.
+# WHOLE: largest difference of times and periods from whole steps, in steps.
 WHOLE = 1e-6
-# Standard deviations of a Gaussian beyond which a cell or a cycle is ignored.
+# CUT: standard deviations of a Gaussian beyond which a cell or a cycle is ignored.
 CUT = 3.0
-# A line through cycles whose determinant is a smaller part of its diagonal's product is not fitted; then it is their mean.
+# SINGULAR: least determinant of a line through cycles, over the product of its diagonal; below, the mean replaces the line.
 SINGULAR = 0.02
 
 
 class Grid(NamedTuple):
-    """Cells of phase: cycle c and phase b are cell c · phases + b."""
+    """Cells of phase: phase b of cycle c is cell c · phases + b."""
 
     period: float  # in steps
     phases: int
     cycles: int
-    clock: Clock | None = None  # which the phases follow
+    clock: Clock | None = None  # local time that the phases follow
 
     @property
     def width(self) -> float:
-        """Of a cell, in steps."""
+        """The width of a cell, in steps."""
         return self.period / self.phases
 
     def locate(self, times: Floats) -> tuple[Indices, Floats]:
-        """The cell at or before each time (m,), and the share of the next. Times beyond the cycles take the nearest cycle's phase."""
+        """The cell at or before every time (m,), and the share of the next. Times beyond the cycles take the nearest cycle's phase."""
         position = (times if self.clock is None else self.clock.shifted(times)) / self.width
         nearest = np.rint(position)
         position = np.where(np.abs(position - nearest) < 1e-6, nearest, position)
@@ -54,7 +54,7 @@ class Grid(NamedTuple):
         return (1 - share) * cells[left] + share * cells[np.minimum(left + 1, cells.size - 1)]
 
     def add_up(self, times: Floats, values: Floats) -> Floats:
-        """The sums of values over cells, each shared between two, (cycles · phases,): the transpose of `read`."""
+        """The sums of values over cells (cycles · phases,), a value shared between two cells: the transpose of `read`."""
         left, share = self.locate(times)
         size = self.cycles * self.phases
         at_left, at_right = (1 - share) * values, share * values
@@ -63,7 +63,7 @@ class Grid(NamedTuple):
 
 
 class PhaseHead(NamedTuple):
-    """The bandwidth of phase in cells (0: the very phase), that of cycles (infinite: all alike), and the degree over cycles."""
+    """The bandwidth over phases in cells (0: equal phases only), over cycles (infinite: equal weights), and the degree over cycles."""
 
     phase: float
     cycles: float
@@ -71,17 +71,17 @@ class PhaseHead(NamedTuple):
 
 
 class PhaseRows(NamedTuple):
-    """A head's linear map from sums of values to cells, β_0 = p Σ_c K_c X_c + q Σ_c K_c c X_c, with and without a cell's own cycle."""
+    """A head's linear map from sums of values to cells, β_0 = p Σ_c K_c X_c + q Σ_c K_c c X_c, with and without the target's cycle."""
 
     head: PhaseHead
-    mean: Floats  # p (cycles, phases); NaN where there is no key
+    mean: Floats  # p (cycles, phases); NaN without a key
     slope: Floats  # q
-    mean_others: Floats  # p without the own cycle
+    mean_others: Floats  # p without the target's cycle
     slope_others: Floats
 
 
 def phase_grid(times: Floats, period: float, clock: Clock | None = None) -> Grid:
-    """Cells for times in steps from 0, ascending; a daily period follows the clock of a time zone."""
+    """The cells for ascending times in steps from 0; a daily period follows the clock of a time zone."""
     clock = clock if clock is not None and clock.rules(period) else None
     times = times if clock is None else clock.shifted(times)
     cycles, phases = int(times[-1] // period) + 1, max(2, round(period))
@@ -91,10 +91,10 @@ def phase_grid(times: Floats, period: float, clock: Clock | None = None) -> Grid
 
 
 def phase_rows(grid: Grid, weights: Floats, head: PhaseHead, *, causal: bool = False) -> PhaseRows:
-    """Attend to the same phase of other cycles: weights w_j exp(−(b_j − b_i)²/2h² − (c_j − c_i)²/2H²), with phases b and cycles c.
+    """The map that attends to the same phase of other cycles: w_j exp(−(b_j − b_i)²/2h² − (c_j − c_i)²/2H²), phases b, cycles c.
 
-    Degree 0 is the mean, degree 1 the line over the cycles at the cycle of the target, which follows a season that grows (the
-    cycle-subseries of STL: Cleveland et al. 1990, section 2.2). With `causal` only earlier cycles are keys.
+    Degree 0 is the mean, degree 1 the line over cycles, which follows a season that grows (the cycle-subseries of STL: Cleveland et al.
+    1990, section 2.2). With `causal` only earlier cycles are keys.
 
     `weights` are the sums of w_j over cells (cycles · phases,).
     """
@@ -105,9 +105,9 @@ def phase_rows(grid: Grid, weights: Floats, head: PhaseHead, *, causal: bool = F
 
 
 def attend_phase(grid: Grid, values: Floats, rows: PhaseRows, *, causal: bool = False) -> tuple[Floats, Floats]:
-    """The season of each cell by all cycles, and by all others but its own; `values` are the sums of w_j x_j over cells.
+    """The season of every cell by all cycles, and by all cycles but its own; `values` are the sums of w_j x_j over cells.
 
-    NaN where there is no key. All are (cycles · phases,).
+    NaN without a key. All are (cycles · phases,).
 
     >>> grid, x = Grid(3.0, 3, 2), np.array([1.0, 2.0, 3.0, 1.5, 2.5, 3.5])
     >>> rows = phase_rows(grid, np.ones(6), PhaseHead(0.0, np.inf, 0))
@@ -122,7 +122,7 @@ def attend_phase(grid: Grid, values: Floats, rows: PhaseRows, *, causal: bool = 
 
 
 def attend_phase_transposed(grid: Grid, cells: Floats, rows: PhaseRows, *, causal: bool = False) -> Floats:
-    """The transpose of `attend_phase`: what each sum of values contributes to a weighted sum of cells (cycles · phases,)."""
+    """The transpose of `attend_phase`: contributions of the sums of values to a weighted sum of cells (cycles · phases,)."""
     weighted = cells.reshape(grid.cycles, grid.phases)
     spread = sum(
         _over_cycles_transposed(np.nan_to_num(factor) * weighted, rows.head, power, causal)
@@ -132,7 +132,7 @@ def attend_phase_transposed(grid: Grid, cells: Floats, rows: PhaseRows, *, causa
 
 
 def self_weights(grid: Grid, rows: PhaseRows, times: Floats, *, causal: bool = False) -> Floats:
-    """The weight of a point of w_j = 1 in the season at its own time (m,); 0 with `causal`, where no cycle attends to itself."""
+    """The weight of a point of w_j = 1 in the season at its own time (m,); 0 if `causal`, since no cycle attends to itself."""
     if causal:
         return np.zeros(times.size)
     left, share = grid.locate(times)
@@ -155,12 +155,12 @@ def _over_phases(grid: Grid, cells: Floats, head: PhaseHead) -> Floats:
 
 
 def _over_cycles(cells: Floats, head: PhaseHead, power: int, causal: bool) -> Floats:
-    """Σ_m K(m) m^p of the cells m cycles later (negative: earlier), (cycles, phases)."""
+    """Σ_m K(m) m^p X_m over the cells X_m that are m cycles later (negative: earlier), (cycles, phases)."""
     count = len(cells)
     if np.isinf(head.cycles):
         index = np.arange(count, dtype=np.float64)[:, None]
         powers = [cells * index**q for q in range(power + 1)]
-        # Of the cycles before each, or of all.
+        # Over earlier cycles if causal, over all cycles otherwise.
         sums = [np.cumsum(part, axis=0) - part if causal else part.sum(axis=0)[None] for part in powers]
         if power == 0:
             return sums[0] + np.zeros_like(cells)

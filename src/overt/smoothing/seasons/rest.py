@@ -1,4 +1,4 @@
-"""What the bank smooths: a series without its seasons and without isolated outliers."""
+"""The input of the bank: a series without its seasons and without isolated outliers."""
 
 from dataclasses import replace
 
@@ -28,12 +28,12 @@ from overt.smoothing.selection.outliers import (
 from overt.smoothing.selection.rounding import repeated_level
 from overt.smoothing.selection.waves import find_waves, is_quick, recur
 
-# How often the furthest values of phases are looked for, and how near two of one phase are, in steps.
+# PASSES: how often the search for the farthest values of phases is repeated; SAME_PHASE: largest distance of equal phases, in steps.
 PASSES, SAME_PHASE = 3, 1.0
 
 
 def without_seasons(series: Series, times: Times, options: Options) -> tuple[Series, Seasons | None, NDArray[np.bool_]]:
-    """A series without its seasons and isolated outliers, its seasons, and which points these are; outliers enter no season."""
+    """A series without its seasons and isolated outliers, its seasons, and the mask of outliers (n,), which enter no season."""
     if options.period is not None:
         series = replace(series, clock=zone_clock(times, series.start, series.step))
     periods = _periods(series, times, options)
@@ -54,15 +54,15 @@ def without_seasons(series: Series, times: Times, options: Options) -> tuple[Ser
 
 
 def _without(series: Series, marked: NDArray[np.bool_]) -> Series:
-    """The series without the points that are marked (n,)."""
+    """The series without the marked points (n,)."""
     return series.with_values(np.where(marked, np.nan, series.values))
 
 
 def _without_echoes(series: Series, periods: tuple[float, ...]) -> tuple[Series, Seasons, NDArray[np.bool_]]:
-    """A series without its furthest values, its seasons, and which values these are (n,).
+    """A series without its farthest values, its seasons, and the mask of the farthest values (n,).
 
-    A season that is estimated with an outlier has a part of it in every cycle: echoes, which look like peaks that recur. So the furthest
-    value of each phase is deleted, and is an outlier if it is far out from seasons without it, too.
+    A season that is estimated with an outlier repeats a part of it in every cycle: echoes, which look like recurring peaks. So the
+    farthest value of a phase is deleted, and is an outlier if it is far out from the seasons without it, too.
     """
     seasons = estimate_seasons(series, periods)
     removed = np.zeros(series.values.size, dtype=bool)
@@ -80,7 +80,7 @@ def _without_echoes(series: Series, periods: tuple[float, ...]) -> tuple[Series,
 
 
 def _far_out(rest: Series) -> NDArray[np.bool_]:
-    """Which values stand alone and far out, whatever their number (n,)."""
+    """The mask of isolated values that are far out, whatever their number (n,)."""
     marked = np.zeros(rest.values.size, dtype=bool)
     level = constant_level(None, rest.key_values, np.ones(rest.present.size))
     marked[rest.present] = stand_alone(rest.key_values, max(level, NOISELESS))
@@ -88,7 +88,7 @@ def _far_out(rest: Series) -> NDArray[np.bool_]:
 
 
 def _furthest_of_phases(series: Series, rest: Series, periods: tuple[float, ...]) -> NDArray[np.bool_]:
-    """Of the values that stand far out those that are the furthest from the median of the rest at their phases (n,)."""
+    """The mask of values far out that are the farthest of their phase from the median of the series without seasons (n,)."""
     candidates = np.flatnonzero(_far_out(rest))
     distances = np.abs(rest.values[candidates] - np.median(rest.key_values)) if candidates.size else np.zeros(0)
     furthest = np.zeros(series.values.size, dtype=bool)
@@ -100,7 +100,7 @@ def _furthest_of_phases(series: Series, rest: Series, periods: tuple[float, ...]
 
 
 def cycle_length(values: Floats, times: Times, options: Options) -> int:
-    """The points of the shortest season of values (n,) at equal steps, without NaN; 1 without a season, or where it has no whole number."""
+    """The points of the shortest season of values (n,) at equal steps, without NaN; 1 without a season or a whole number of points."""
     if options.period is None:
         return 1
     series = arrange(values, times.moments, None)
@@ -109,7 +109,7 @@ def cycle_length(values: Floats, times: Times, options: Options) -> int:
 
 
 def _periods(series: Series, times: Times, options: Options) -> tuple[float, ...]:
-    """The periods in steps: those that were passed, or were found."""
+    """The passed or detected periods, in steps."""
     if options.period is None:
         return ()
     if isinstance(options.period, str) and options.period == "auto":
@@ -118,7 +118,7 @@ def _periods(series: Series, times: Times, options: Options) -> tuple[float, ...
 
 
 def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_]]:
-    """The series without isolated outliers, and which points these are, in the caller's order."""
+    """The series without isolated outliers, and the mask of outliers, in the caller's order (n,)."""
     weights = np.ones(series.present.size) if series.key_weights is None else series.key_weights
     times = None if on_grid(series.key_times) else series.key_times
     passed = options.noise is not None and np.ndim(options.noise) == 0
@@ -132,7 +132,7 @@ def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_
     rest = series.key_values - quick
     cleaned = clean(rest, level)
     if cleaned.outliers.any():
-        # In a short series a peak of the signal may have a single point, and more so where those next to it are missing.
+        # In a short series a peak of the signal may have a single point, more so if its neighbours are missing.
         long_step_level = level * growth_over_steps(times, rest, weights) if rest.size < SHORT else 0.0
         cleaned = without_those_beyond_gaps(cleaned, series.key_times, rest, long_step_level)
     if waves.any() and not quick.any():
@@ -146,10 +146,10 @@ def _cleaned(series: Series, options: Options) -> tuple[Series, NDArray[np.bool_
 
 
 def _beside_waves(cleaned: Cleaned, values: Floats, waves: Floats, level: float) -> Cleaned:
-    """The same with the outliers that values (n,) have next to their waves (n,).
+    """The cleaned series with the outliers that values (n,) have relative to their waves (n,).
 
-    Outliers of noise are as often above as below: of those to one side, the ones that do not stand alone next to the waves are a part of
-    these, as a dip that returns.
+    Outliers of noise are as often above as below: if they are to one side, outliers that are not isolated from the waves are part of the
+    waves, such as a dip that returns.
     """
     rest = values - waves
     marked = clean(rest, level).outliers if any_outlier(rest, level) else np.zeros(rest.size, dtype=bool)

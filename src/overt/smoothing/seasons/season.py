@@ -1,4 +1,4 @@
-"""The seasons of a series: its own attention by phase, chosen by how well each cycle is predicted from the others."""
+"""The seasons of a series: attention by phase, with heads chosen by how well a cycle is predicted from the others."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,32 +22,32 @@ from overt.smoothing.seasons.phase import (
     self_weights,
 )
 
-# Bandwidths of phase in cells: the very phase, and up to an eighth of a cycle.
+# PHASES: bandwidths over phases, in cells; 0: equal phases only. WIDEST_PHASE: largest bandwidth, in cycles.
 PHASES, WIDEST_PHASE = (0.0, 0.7, 1.5, 3.0, 6.0, 12.0, 24.0), 1 / 8
-# Bandwidths over cycles with their degrees; infinite: the same season throughout, or one that grows evenly.
+# CYCLES: bandwidths over cycles with their degrees; infinite: a constant season, or one that grows linearly.
 CYCLES = ((np.inf, 0), (np.inf, 1), (12.0, 1), (5.0, 1), (2.0, 1), (2.0, 0))
-# The trend that is taken off before a season is estimated is a local line of these bandwidths, in periods, turn by turn.
+# TRENDS: bandwidths, in periods, of the local line that is subtracted before a season is estimated, one per turn.
 TRENDS = (0.5, 0.5, 0.5)
-# Over fewer steps a trend holds the noise of single points.
+# LEAST_TREND: least bandwidth of the trend, in steps; a narrower trend follows the noise of single points.
 LEAST_TREND = 3.0
-# The temperature of a single point, as in the mixture of heads.
+# TEMPERATURE: softmax temperature of one point, as in the mixture of heads.
 TEMPERATURE = 4.0
-# Smaller shares of heads are left out. Risks are rounded to this part of the largest one.
+# NEGLIGIBLE: smaller shares of heads are dropped. ROUNDING: least unit of risks, as a part of the largest risk.
 NEGLIGIBLE, ROUNDING = 1e-6, 1e-15
 
 
 @dataclass(frozen=True)
 class Season:
-    """One season: its heads with their weights, and what they come to at each cell."""
+    """One season: its heads with their weights, and its value in every cell."""
 
     grid: Grid
     rows: list[PhaseRows] = field(repr=False)
-    shares: Floats  # of the heads; what is missing to 1 is the share of "no season"
-    cells: Floats = field(default_factory=lambda: np.zeros(0), repr=False)  # (cycles · phases,), 0 where no head has a key
+    shares: Floats  # weights of the heads; 1 minus their sum is the weight of "no season"
+    cells: Floats = field(default_factory=lambda: np.zeros(0), repr=False)  # (cycles · phases,), 0 if no head has a key
     gain: float = 0.0  # the part of the detrended variance that other cycles predict
 
     def with_sums(self, sums: Floats, causal: bool) -> "Season":
-        """The same heads over the sums of other values (cycles · phases,)."""
+        """The season by the same heads from other sums of values (cycles · phases,)."""
         parts = zip(self.shares, self.rows, strict=True)
         none = np.zeros(sums.size)
         cells = sum(
@@ -60,7 +60,7 @@ class Season:
         return self.grid.read(self.cells, times)
 
     def self_weights(self, times: Floats, causal: bool) -> Floats:
-        """∂s_i/∂x_i for a point of weight 1 (m,); taking off the trend lowers it by the share of one cell in its cycle."""
+        """∂s_i/∂x_i for a point of weight 1 (m,); subtracting the trend reduces it by the share of one cell in its cycle."""
         total = np.zeros(times.size)
         for share, rows in zip(self.shares, self.rows, strict=True):
             width = min(1.0, max(1.0, np.sqrt(2 * np.pi) * rows.head.phase) / self.grid.phases)
@@ -78,11 +78,11 @@ class Seasons:
     """All seasons of a series, in its own units."""
 
     each: tuple[Season, ...]
-    series: Series = field(repr=False)  # what they were estimated from
+    series: Series = field(repr=False)  # from which they were estimated
     causal: bool
 
     def at(self, times: Floats) -> Floats:
-        """The seasons at times in steps, one after the other (seasons, m)."""
+        """The seasons at times in steps (seasons, m)."""
         return np.stack([season.at(times) for season in self.each])
 
     @property
@@ -91,16 +91,16 @@ class Seasons:
         return self.series.with_values(self.series.values - self.at(self.series.times).sum(axis=0))
 
     def self_weights(self) -> Floats:
-        """∂s_i/∂x_i of their sum (n,), as if a missing point were present."""
+        """∂s_i/∂x_i of the sum of seasons (n,), as if a missing point were present."""
         total = np.sum([season.self_weights(self.series.times, self.causal) for season in self.each], axis=0)
         weights = self.series.weights
         return np.clip(total if weights is None else total * np.where(weights > 0, weights, 1.0), 0.0, 1.0)
 
     def leverages(self, others: Floats) -> Floats:
-        """What the seasons add to the leverages of a smoother of the rest (n,): ∂s_i/∂x_i (1 − G_i).
+        """The seasons' addition ∂s_i/∂x_i (1 − G_i) to the leverages of a smoother of the series without seasons, `others` (n,).
 
-        y = s + B(x − s), so ∂y_i/∂x_i = ∂s_i/∂x_i + Σ_j B_ij (δ_ij − ∂s_j/∂x_i). The last sum is taken for a Gaussian of the
-        leverage B_ii, and ∂s_j/∂x_i falls from ∂s_i/∂x_i as the phases of j and i part: G is the product of the two.
+        y = s + B(x − s), so ∂y_i/∂x_i = ∂s_i/∂x_i + Σ_j B_ij (δ_ij − ∂s_j/∂x_i). In the last sum B is a Gaussian of the leverage B_ii, and
+        ∂s_j/∂x_i falls from ∂s_i/∂x_i with the distance between the phases of j and i: G is the product of the two.
         """
         narrow = 1 / (2 * np.pi)  # the variance of a Gaussian whose leverage is 1
         leverage = np.clip(others, 1e-6, 1.0)
@@ -110,12 +110,12 @@ class Seasons:
 
     @property
     def operator(self) -> Operator:
-        """How the sum of the seasons depends on the values (n,), for inspection; O(n²) time."""
+        """The linear map from the values (n,) to the sum of the seasons, for inspection; O(n²) time."""
         points = self.series.times.size
         return Operator((points, points), self._pull)
 
     def _pull(self, wanted: Floats) -> Floats:
-        """Σ_i v_i ∂s_i/∂x_j for v of all points (n,): `estimate_seasons` with the shares that were chosen, gone through backwards."""
+        """Σ_i v_i ∂s_i/∂x_j for v of all points (n,): `estimate_seasons` in reverse, with the chosen shares."""
         series, causal, count = self.series, self.causal, len(self.each)
         times, weights = series.key_times, np.ones(series.present.size) if series.key_weights is None else series.key_weights
         cells = [season.grid.add_up(series.times, wanted) for season in self.each]
@@ -137,7 +137,7 @@ class Seasons:
 
     @cached_property
     def level_factor(self) -> float:
-        """The noise of the values over the noise that is visible in differences after the seasons were taken off."""
+        """The noise of the values, over the noise that differences show after the seasons were subtracted."""
         self_weight = float(self.self_weights()[self.series.present].mean())
         h = max(season.phase_bandwidth for season in self.each)
         nearby = np.exp(-0.5 * (np.array([1.0, 2.0]) / h) ** 2) if h else np.zeros(2)
@@ -146,19 +146,19 @@ class Seasons:
 
 
 def estimate_seasons(series: Series, periods: tuple[float, ...], *, causal: bool = False) -> Seasons:
-    """Estimate the season of each period, in steps: x = trend + Σ seasons + the rest.
+    """The seasons of a series with periods in steps: x = trend + Σ seasons + remainder.
 
-    In turns, as STL and MSTL do (Cleveland et al. 1990; Bandara, Hyndman and Bergmeir 2021): the trend is a line of half a period's
-    bandwidth, at least three steps, and the season is attention to the same phase of other cycles by heads of several bandwidths
-    (`phase`). A head's risk is the mean squared error of predicting each cycle from the others; the heads and "no season" are mixed by
-    softmax(−N r/4r_min).
+    Trend and seasons are estimated in turns, as in STL and MSTL (Cleveland et al. 1990; Bandara, Hyndman and Bergmeir 2021). The trend is
+    a local line with the bandwidth of half a period, at least three steps; a season is attention to the same phase of other cycles by
+    heads of several bandwidths (`phase`). A head's risk is the mean squared error of predicting a cycle from the others; the heads and
+    "no season" are mixed by softmax(−N r/4r_min).
     """
     times, values = series.key_times, series.key_values
     weights = np.ones(values.size) if series.key_weights is None else series.key_weights
     grids = [phase_grid(series.times, period, series.clock) for period in periods]
     rows = [_rows(grid, grid.add_up(times, weights), causal) for grid in grids]
     seasons = [Season(grid, heads, np.zeros(len(heads))) for grid, heads in zip(grids, rows, strict=True)]
-    # With the shares that the first turns come to, the second ones are one linear map (`Seasons.operator`).
+    # The second run keeps the shares of the first, so that it is a linear map (`Seasons.operator`).
     for fixed in (False, True):
         curves = np.zeros((len(periods), values.size))
         for trend, index in product(TRENDS, range(len(periods))):
@@ -194,7 +194,7 @@ def _trend_transposed(series: Series, gradient: Floats, bandwidth: float, causal
 
 
 def _choose(grid: Grid, heads: list[PhaseRows], sums: Floats, points: tuple[Floats, Floats, Floats], causal: bool) -> Season:
-    """The heads with their shares; `points` are times, detrended values and weights."""
+    """The season with its heads and their shares; `points` are times, detrended values and weights."""
     times, detrended, weights = points
     others = [attend_phase(grid, sums, rows, causal=causal)[1] for rows in heads]
     predicted = np.stack([np.zeros(times.size), *(np.nan_to_num(grid.read(cells, times)) for cells in others)])
