@@ -19,18 +19,18 @@ from overt.smoothing.selection.bands import NORMAL_QUANTILE
 
 
 class AttentionSmoother(RegressorMixin, BaseEstimator):
-    """`overt.smooth` for scikit-learn: `fit(times, values)`, then `predict(times)` at any times, inside the data or outside.
+    """`overt.smooth` for scikit-learn: `fit(times, values)`, then `predict(times)` at any times, inside or outside the data.
 
-    With one feature, the time, the parameters are those of `overt.smooth`, and `predict` returns `overt.smooth(values, at=times)`.
+    With one feature, the time, the parameters mean the same as in `overt.smooth`, and `predict` returns `overt.smooth(values, at=times)`.
 
-    With several features, a point attends to those near it in all of them, W_ij ∝ w_j exp(−|z_i − z_j|²/2h²). Features and h are in
-    standard deviations of each feature. The prediction is the mean (degree 0) or a plane (degree 1), and bandwidth "auto" is the h of
+    With several features, a point attends to points that are near in all features, W_ij ∝ w_j exp(−|z_i − z_j|²/2h²). Features and h are
+    in standard deviations of a feature. The prediction is a mean (degree 0) or a plane (degree 1), and bandwidth "auto" is the h with the
     least leave-one-out error. keys must be "auto" or "time", without window, noise, robust, period and span.
 
-    Points with equal features are first joined into one, with the weighted mean of their values and the sum of their weights;
-    so a weight of 2 is the same as the point twice.
+    Points with equal features are joined into one, with the weighted mean of their values and the sum of their weights, so a weight of 2
+    is equivalent to the point twice.
 
-    Fitted attributes: `bandwidth_` (None where heads are mixed), `n_features_in_`, and with one feature `smoothing_`, a `Smoothing`.
+    Fitted attributes: `bandwidth_` (None if heads are mixed), `n_features_in_`, and with one feature `smoothing_`, a `Smoothing`.
 
     >>> times = np.arange(6.0).reshape(-1, 1)
     >>> smoother = AttentionSmoother(keys="time", bandwidth=1.0).fit(times, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
@@ -61,9 +61,9 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
         self.span = span
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
-        """Store the points and choose an automatic bandwidth.
+        """Store the points and choose the bandwidth if it is automatic.
 
-        X (n, features) finite, y (n,) finite; sample_weight (n,), 0 or more, is 1/variance of a value up to a factor.
+        X (n, features) and y (n,) must be finite; sample_weight (n,), 0 or more, is 1/variance of a value up to a factor.
         """
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -89,9 +89,9 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
     def predict(self, X: Any, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
 
     def predict(self, X: Any, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
-        """The curve, or the surface, at other points: X (m, features) gives (m,); with `return_std` its standard deviation as well.
+        """The curve or surface (m,) at points X (m, features), also its standard deviation (m,) with `return_std`.
 
-        The standard deviation is that of the curve, not of a value that would be measured there. InputError where there is none, and for
+        The standard deviation describes the error of the curve, not of a new measurement. Raises InputError if there is none, and for
         times beyond the data by more than half of its length. Nearer times are extrapolated as by `Smoothing.at`.
         """
         check_is_fitted(self)
@@ -132,7 +132,7 @@ class AttentionSmoother(RegressorMixin, BaseEstimator):
 
 
 def _join_equal(features: Floats, values: Floats, weights: Floats) -> Sample:
-    """The points of weight above 0, joined where their features are equal, in ascending order."""
+    """The points of weight above 0, joined if their features are equal, in ascending order."""
     known = weights > 0
     unique, group = np.unique(features[known], axis=0, return_inverse=True)
     total = np.bincount(group.ravel(), weights[known]).astype(np.float64)
@@ -140,7 +140,7 @@ def _join_equal(features: Floats, values: Floats, weights: Floats) -> Sample:
 
 
 def _units(sample: Sample) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of each feature; 1 where it is constant."""
+    """Mean and standard deviation by feature; the standard deviation is 1 for a constant feature."""
     center = np.average(sample.features, axis=0, weights=sample.weights)
     spread = np.sqrt(np.average((sample.features - center) ** 2, axis=0, weights=sample.weights))
     return center, np.where(spread > 0, spread, 1.0)

@@ -12,10 +12,10 @@ from overt.smoothing.data.series import Floats
 
 
 class SeriesSmoother(BaseSeriesTransformer):
-    """`overt.smooth` for aeon: `fit_transform(series)` returns the curve of each channel.
+    """`overt.smooth` for aeon: `fit_transform(series)` returns one curve per channel.
 
-    The parameters are those of `overt.smooth`. Missing values (NaN) are filled. With `causal` a value of the curve depends on earlier
-    values only, as a transformer before a forecaster needs it.
+    The parameters mean the same as in `overt.smooth`. Missing values (NaN) are filled. A value of the curve depends on the past only if
+    `causal`, as required before a forecaster.
 
         from overt.smoothing import SeriesSmoother
         curve = SeriesSmoother(period=24).fit_transform(series)  # (channels, points)

@@ -12,20 +12,20 @@ from overt.smoothing.heads.keys import DotKeys, PatchKeys, Points, SeriesKeys, T
 from overt.smoothing.heads.local.regression import attend_time
 from overt.smoothing.heads.normalize import plain_sum, softmax
 
-# Fewer points have no range that a value could be far from; and how many ranges that is.
+# LEAST_POINTS: fewest points that have a range; APART: least distance of a value that is far from the others, in ranges.
 LEAST_POINTS, APART = 16, 3.0
 
 
 class IncrementalHead(Protocol):
-    """A head that takes points in the order of their times and attends from each to itself and its past."""
+    """A head that takes points in the order of their times; a point attends to itself and its past."""
 
     def update(self, moment: float, value: float) -> float:
-        """Add a point and return its y, NaN if it may attend to no key; a value of NaN is no key."""
+        """Add a point and return its y, NaN if it has no key to attend to; a value of NaN is no key."""
         ...
 
 
 def furthest_apart(values: Floats) -> NDArray[np.bool_]:
-    """Which value (n,) is farther from all others than three times their range: an outlier, or a jump that the next value confirms.
+    """The mask of a value (n,) that is farther from all others than three times their range: an outlier, or the start of a jump.
 
     >>> furthest_apart(np.append(np.sin(np.arange(20)), 50.0)).nonzero()[0]
     array([20])
@@ -44,13 +44,13 @@ def furthest_apart(values: Floats) -> NDArray[np.bool_]:
 
 
 class IncrementalBank:
-    """The bank over the last points, whose choices are made again at each; a single value apart from all others is left out."""
+    """The bank over the last points, chosen again at every point; a single value far from all others is excluded."""
 
     def __init__(self, history: int):
-        self._recent = deque[tuple[float, float]](maxlen=history)  # moment and value, missing ones too
+        self._recent = deque[tuple[float, float]](maxlen=history)  # moment and value, including missing points
 
     def update(self, moment: float, value: float) -> float:
-        """Add a point, missing or not, and return its y; NaN where all that is known is missing."""
+        """Add a point, missing or not, and return its y; NaN if all points are missing."""
         self._recent.append((moment, value))
         times, values = np.array(self._recent).T
         if np.isnan(values).all():
@@ -61,7 +61,7 @@ class IncrementalBank:
 
 
 class IncrementalTime:
-    """Time keys: a mean, a line or a parabola through the points near in time."""
+    """Time keys: a mean, a line or a parabola through points that are near in time."""
 
     def __init__(self, keys: TimeKeys, degree: int, window: float):
         self.bandwidth: float = keys.bandwidth
@@ -82,7 +82,7 @@ class IncrementalTime:
 
 
 class IncrementalValue:
-    """Keys that compare values; the y of a missing point is that of the last known point."""
+    """Keys that compare values; a missing point has the y of the last known point."""
 
     def __init__(self, keys: SeriesKeys, window: float):
         self.keys = keys
@@ -100,7 +100,7 @@ class IncrementalValue:
         scores = self.keys.scores(Points(np.array([moment]), np.array([value])), key)  # (1, keys)
         plain = isinstance(self.keys, DotKeys) and self.keys.plain_sum
         weights = (plain_sum if plain else softmax)(scores)[0]
-        # Relative to the point itself, the sum keeps the digits that a large offset would take.
+        # Relative to the point itself, the sum keeps the digits that a large offset would cost.
         output = value + float(weights @ (key.values - value))
         self._last = moment, output
         return output
@@ -133,10 +133,10 @@ class IncrementalPatches:
 
 
 class _RecentPoints:
-    """The known points in the order of their times, without those out of reach of the newest.
+    """The known points in the order of their times, without points out of reach of the newest known point.
 
-    A missing point far from the newest reaches farther back than `reach`, but not beyond what the newest reaches: relative to
-    the weight of the nearest key, everything older is negligible.
+    A missing point far from the newest known point reaches farther back than `reach`, but not beyond the reach of that point: relative
+    to the weight of the nearest key, everything older is negligible.
     """
 
     def __init__(self, reach: float):
@@ -160,6 +160,6 @@ class _RecentPoints:
 
     def _grow(self) -> None:
         remaining = self._buffer[:, self._first : self._stop]
-        # Twice the points that remain, so that each point is moved once or twice in all.
+        # Twice the remaining points, so that a point is moved once or twice in all.
         self._buffer = np.concatenate([remaining, np.empty((2, max(64, remaining.shape[1])))], axis=1)
         self._first, self._stop = 0, remaining.shape[1]

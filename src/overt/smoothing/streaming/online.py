@@ -26,25 +26,25 @@ _KINDS = {"none": "no time", "number": "a number", "date": "a date", "zoned": "a
 
 
 class Online:
-    """Smooths a series as it arrives: each point attends to itself and its past, y_i = Σ_{j≤i} W_ij x_j.
+    """Smooths a series as it arrives: a point attends to itself and its past, y_i = Σ_{j≤i} W_ij x_j.
 
     With keys="auto" every `update` returns the last value of `overt.smooth(..., causal=True)` of the last `history` points, missing ones
-    included: the noise, the heads and their mixture are chosen again from these only, so that no choice sees the future. One value that
-    is farther from all others than three times their range is left out: a jump of that size begins with its second value. An update
-    takes 20 to 60 ms, nearly as much for few points as for 512.
+    included. The noise, the heads and their mixture are chosen again from these points only, so no choice uses the future. One value that
+    is farther from all others than three times their range is excluded: a jump of that size begins with its second value. An update
+    takes 20 to 60 ms, nearly as long for few points as for 512.
 
-    With keys of one head it returns the value of `overt.smooth(..., causal=True)` with the same options at that point, to 1e-12 of the
-    largest value: later points do not change such a curve. Nothing is chosen then: pass the bandwidth, or take it from an analysis of
-    some history with `Online.like`. Time and memory of an update are O(points within reach). Reach is the window, and for keys that
-    compare times at most nine bandwidths. Keys that compare only values have infinite reach, so they need a window. Patches count
+    With keys of one head `update` returns the value of `overt.smooth(..., causal=True)` with the same options, to 1e-12 of the largest
+    value: later points do not change the curve. Nothing is chosen automatically: pass the bandwidth, or take it from an analysis of some
+    history with `Online.like`. Time and memory of an update are O(points within reach). The reach is the window, and at most nine
+    bandwidths for keys that compare times. Keys that compare only values have infinite reach, so they need a window. Patches count
     points, not times.
 
-    With **robust** a value more than 4.5 standard deviations, after few points 7, from what the curve before it leads to expect is an
-    anomaly at once: it is left out, and `verdict` is "anomaly". The fourth in a row that agrees with the last three is a change of
-    level, `verdict` is "change", and the curve starts again with these four: a delay of three points. Smaller changes are followed as
-    without `robust`. The first 16 points have no verdict.
+    With **robust** a value is an anomaly if it is more than 4.5 standard deviations from the expectation by the curve before it (7 after
+    few points): it is excluded at once, and `verdict` is "anomaly". The fourth anomaly in a row that agrees with the last three is a
+    change of level: `verdict` is "change", and the curve restarts with these four points, a delay of three points. Smaller changes are
+    followed as without `robust`. The first 16 points have no verdict.
 
-    Raises InputError for options that do not fit together, and for one head without a bandwidth.
+    Raises InputError if options contradict each other, and for one head without a bandwidth.
 
     >>> online = Online(keys="time", bandwidth=2.0, degree=0)
     >>> [round(online.update(value), 3) for value in [1.0, 3.0, float("nan"), 5.0]]
@@ -80,7 +80,7 @@ class Online:
 
     @classmethod
     def like(cls, analysis: Smoothing) -> "Online":
-        """A smoother that continues an analysis of some history, with its options and its bandwidth.
+        """A smoother with the options and the bandwidth of an analysis of some history, for the points after it.
 
         >>> import overt
         >>> history = [1.0, 2.0, 1.5, 2.5, 2.0]
@@ -112,17 +112,17 @@ class Online:
 
     @property
     def verdict(self) -> str:
-        """On the last point: "anomaly", "change" of level, or ""; always "" without `robust`."""
+        """The verdict on the last point: "anomaly", "change" of level, or ""; always "" without `robust`."""
         return self._head.verdict if isinstance(self._head, RobustHead) else ""
 
     def update(self, value: float, time: Time | None = None) -> float:
         """Add the next point and return its smoothed value.
 
         NaN is a missing value: it is no key, and its smoothed value comes from the past, or is NaN without a point within the window.
-        `time` is a number or a date after the last one. If all are None, points are counted.
+        `time` is a number or a date after the last time. Points are counted if all times are None.
 
-        Raises InputError or KindError for a value that is not a number, and for a time that is not after the last one; such a
-        point is not added.
+        Raises InputError or KindError for a value that is not a number, and for a time that is not after the last time; the point is then
+        not added.
         """
         value = _number(value)  # checked before the clock moves on
         if self.options.keys == "patch" and self.options.window is not None and time is not None:
@@ -148,7 +148,7 @@ def _head(options: Options) -> IncrementalHead:
 
 
 def _check(keys: str, bandwidth: Any, score: str, window: Any, history: int) -> None:
-    """Refuse what needs the whole series, and lengths of time, since no time says yet whether they fit; `Options` checks the rest."""
+    """Refuse options that need the whole series or are lengths of time, whose unit is unknown yet; `Options` checks all others."""
     lengths = {"window": window, "bandwidth": bandwidth[0] if isinstance(bandwidth, tuple | list) and bandwidth else bandwidth}
     for name, length in lengths.items():
         if is_length(length) and not (isinstance(length, str) and length == "auto"):
@@ -166,7 +166,7 @@ def _check(keys: str, bandwidth: Any, score: str, window: Any, history: int) -> 
 
 
 class _Clock:
-    """Converts times to numbers since the first, dates to seconds; without times it counts the points."""
+    """Converts times to numbers since the first time, dates to seconds; it counts the points if there are no times."""
 
     def __init__(self) -> None:
         self._kind = ""
@@ -175,7 +175,7 @@ class _Clock:
         self._now = -np.inf
 
     def read(self, time: Time | None) -> float:
-        """The next time as a number; it must be after the last."""
+        """The next time as a number; it must be after the last time."""
         kind, parsed = self._parse(time)
         if self._kind and kind != self._kind:
             fix = "pass a number for every point, a date for every point, all with a time zone or all without, or no times"
@@ -192,7 +192,7 @@ class _Clock:
         return moment
 
     def _parse(self, time: Any) -> tuple[str, Any]:
-        """The kind of a time, and the time as a number, or as datetime64, in UTC where it has a time zone."""
+        """The kind of a time, and the time as a number or as datetime64, in UTC if it has a time zone."""
         if time is None:
             return "none", max(self._now, -1.0) + 1.0
         if isinstance(time, int | float | np.number):

@@ -1,4 +1,4 @@
-"""A stream with anomalies: one value far from what the past leads to expect is left out; several that agree are a new level."""
+"""A stream with anomalies: one value far from the expectation by the past is excluded; several that agree are a new level."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,19 +7,19 @@ import numpy as np
 
 from overt.smoothing.streaming.incremental import IncrementalHead
 
-# Values before a verdict is given, and those that the spread of surprises is taken from.
+# LEAST_POINTS: values before the first verdict; RECENT: surprises from which their spread is estimated.
 LEAST_POINTS, RECENT = 16, 128
-# A surprise of so many standard deviations is an anomaly, of more where few are known: by the factor 1 + FEW / n of n.
+# FAR: least surprise of an anomaly, in standard deviations, times 1 + FEW / n after n surprises.
 FAR, FEW = 4.5, 10
-# So many anomalies in a row, on one side and within AGREE standard deviations of each other, are a change of level.
+# CONFIRMED: anomalies in a row, within AGREE standard deviations of each other, that are a change of level.
 CONFIRMED, AGREE = 4, 6.0
 
 
 class RobustHead:
-    """A head that takes no anomalies, and starts again at a change of level; `verdict` is "", "anomaly" or "change".
+    """A head that excludes anomalies and restarts at a change of level; `verdict` is "", "anomaly" or "change".
 
-    A value's surprise is its distance from the curve before it. Its spread is 1.4826 times the median distance of the last ones from
-    their median.
+    The surprise of a value is its distance from the curve before it. The spread of surprises is 1.4826 times the median distance of the
+    last surprises from their median.
     """
 
     def __init__(self, new_head: Callable[[], IncrementalHead]) -> None:
@@ -56,14 +56,14 @@ class RobustHead:
         return middle, 1.4826 * float(np.median(np.abs(surprises - middle)))
 
     def _distance(self, surprise: float) -> float:
-        """A surprise in standard deviations; 0 where too few points are known, or most are equal."""
+        """A surprise in standard deviations; 0 if too few points are known, or most are equal."""
         if len(self._surprises) < LEAST_POINTS:
             return 0.0
         middle, spread = self._spread()
         return abs(surprise - middle) / (spread * (1 + FEW / len(self._surprises))) if spread > 0 else 0.0
 
     def _is_level(self) -> bool:
-        """Whether the last anomalies, without others between them, agree."""
+        """Whether the last `CONFIRMED` anomalies in a row agree."""
         self._pending = self._pending[-CONFIRMED:]
         values = np.array([value for _, value in self._pending])
         return values.size == CONFIRMED and bool(np.ptp(values) <= AGREE * self._spread()[1])
