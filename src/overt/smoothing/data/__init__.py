@@ -1,1 +1,1 @@
-"""What comes in, and files: series, options, tables, CSV and Parquet."""
+"""The input: series and tables, their times, options and condition."""

@@ -1,4 +1,4 @@
-"""The clock of a time zone: how far it is set forward or back during a series, so that a daily season follows it."""
+"""The clock of a time zone: its shifts forward and back during a series, which a daily season follows."""
 
 import itertools
 from collections.abc import Callable
@@ -13,24 +13,24 @@ from overt.smoothing.data.times import Times
 Floats = NDArray[np.float64]
 
 _DAY = 86400.0
-# A zone is asked for its distance from UTC this often, in days; in Morocco summer time stops for a month.
+# _OFTEN: days between queries of a zone's distance from UTC (in Morocco summer time stops for a month); _MOST: most queries.
 _OFTEN, _MOST = 7, 20_000
-# The clock is known for a year beyond the last point.
+# _AHEAD: days beyond the last point for which the clock is known.
 _AHEAD = 366
-# Dates that Python's datetime has, and a margin.
+# _EARLIEST, _LATEST: range of Python's datetime, with a margin.
 _EARLIEST, _LATEST = np.datetime64("0002"), np.datetime64("9000")
 _WHOLE = 1e-6
 
 
 class Clock(NamedTuple):
-    """What a clock shows beyond the time that has passed since the first point; all in typical steps."""
+    """The difference between a clock and the time elapsed since the first point; all in typical steps."""
 
     starts: Floats  # (changes,) ascending times from which a shift holds
     shifts: Floats  # (changes,)
     day: float  # the length of a day
 
     def shifted(self, times: Floats) -> Floats:
-        """Times (m,) as the clock shows them.
+        """The times (m,) that the clock shows.
 
         >>> Clock(np.array([48.0]), np.array([1.0]), 24.0).shifted(np.array([47.0, 48.0]))
         array([47., 49.])
@@ -39,13 +39,13 @@ class Clock(NamedTuple):
         return times + np.append(0.0, self.shifts)[index]
 
     def rules(self, period: float) -> bool:
-        """Whether a period follows the clock: a day, some days or a part of one, but no tide."""
+        """Whether a period follows the clock: a day, some days or a part of a day, but not a tide."""
         ratio = max(period / self.day, self.day / period)
         return abs(ratio - round(ratio)) < _WHOLE * ratio
 
 
 def zone_clock(times: Times, start: float, step: float) -> Clock | None:
-    """The clock of the zone of times, from `start` on in units of `step`; None where it is never changed.
+    """The clock of the zone of times, from `start` on in units of `step`; None if it is never changed.
 
     >>> from overt.smoothing.data.times import read_times
     >>> import pandas as pd
@@ -76,7 +76,7 @@ def zone_clock(times: Times, start: float, step: float) -> Clock | None:
 
 
 def _change(offset: Callable[[float], float], before: float, after: float) -> float:
-    """The second between two at which the distance from UTC changes."""
+    """The second between `before` and `after` at which the distance from UTC changes."""
     low, high = before, after
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""The condition of a series: what its times and values show that an analyst should know before trusting a curve."""
+"""The condition of a series: properties of its times and values that an analyst should know before trusting a curve."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -10,17 +10,17 @@ from overt.smoothing.data.periods import length_in_words
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.data.times import Times, moment_in_words
 
-# Times are a grid if at least this share of their steps is one step, to this part of it, and this share are whole numbers of steps.
+# _EVEN, _WHOLE: least shares of single steps and of whole numbers of steps in a grid of times; _TOLERANCE: largest deviation, in steps.
 _EVEN, _TOLERANCE, _WHOLE = 0.6, 0.1, 0.9
-# A rate is the median of so many steps. It changes where it does by this factor, for at least so many points on either side.
+# _STEPS_OF_RATE: steps whose median is the rate; _FACTOR: least factor of a change; _LEAST_POINTS: fewest points on either side of it.
 _STEPS_OF_RATE, _FACTOR, _LEAST_POINTS = 9, 1.5, 12
-# A stuck sensor: a run of one value, at least so many points and so many times as long as any but the few longest runs.
+# _STUCK: fewest points in the run of a stuck sensor; _LONGER: its least length, over the longest run apart from the _FEW longest ones.
 _STUCK, _LONGER, _FEW = 8, 3.0, 3
-# Series whose values change more rarely than this are steps of a signal, as prices are.
+# _MOST_EQUAL: fewest runs of equal values per point; values that change more rarely are steps of a signal, such as prices.
 _MOST_EQUAL = 0.3
-# A counter rises in at least so many steps and falls in at most this share of its changes, each time by most of its height.
+# _LEAST_RISES: fewest rises of a counter; _FALLS: largest share of falls; _TO_START: largest height after a fall, over that before.
 _LEAST_RISES, _FALLS, _TO_START = 12, 0.1, 0.2
-# A suggested code repeats at least so often, mostly in runs, and is so many times as far from its neighbours as they are from each other.
+# _LEAST_REPEATS, _LARGEST_SHARE: repeats of a suggested code; _FAR: its least distance from other values, over the distance between these.
 _LEAST_REPEATS, _FAR, _LARGEST_SHARE = 3, 6.0, 0.25
 _MONTH_NAMES = {1: "month", 3: "quarter", 12: "year"}
 _STEP_OF_DAYS = 86400.0
@@ -54,27 +54,27 @@ class Code(NamedTuple):
 
 @dataclass(frozen=True)
 class Condition:
-    """What stands out in the times and values of a series. Lengths and times are in the unit of the times, from their origin."""
+    """Properties of the times and values of a series. Lengths and times are in the unit of the times, from their origin."""
 
     points: int
     missing: int  # values that are NaN
-    duplicates: int  # points at a time that an earlier point has
-    equal_duplicates: int  # of these, those with the same value
-    absent: int  # times of a regular grid at which there is no point
-    step: float | None  # of the grid; None for uneven times
-    step_name: str  # as "day", where the step has a name
+    duplicates: int  # points at the time of an earlier point
+    equal_duplicates: int  # duplicates with the value of the earlier point
+    absent: int  # times of a regular grid without a point
+    step: float | None  # step of the grid; None for uneven times
+    step_name: str  # for example "day"; "" if the step has no name
     weekends: bool  # whether the grid has no Saturdays and Sundays
-    longest_gap: float  # between two points, without the step; 0 where none is absent
+    longest_gap: float  # between two points, minus the step; 0 if no point is absent
     longest_absent: int  # points of the grid in the longest gap
     gap_start: float
     rate_changes: tuple[RateChange, ...]
     stuck: tuple[Stuck, ...]
-    resets: tuple[float, ...]  # times at which a counter begins again
+    resets: tuple[float, ...]  # times at which a counter restarts
     codes: tuple[Code, ...]
     times: Times
 
     def facts(self) -> dict[str, Any]:
-        """The counts as plain data, times as text where they are dates."""
+        """The counts as plain data, with times as text if they are dates."""
         facts = asdict(self)
         del facts["times"], facts["step_name"]
         facts["gap_start"] = self._when(self.gap_start) if self.absent else None
@@ -85,15 +85,15 @@ class Condition:
         return facts
 
     def sentences(self) -> list[str]:
-        """What an analyst should know, the most important first; nothing for a series in good condition."""
+        """The sentences for an analyst, the most important first; none for a series in good condition."""
         return self.time_sentences() + self.value_sentences()
 
     def time_sentences(self) -> list[str]:
-        """Duplicated and absent times, and changes of the step."""
+        """Sentences on duplicated and absent times, and on changes of the step."""
         return [part for part in (self._duplicates(), self._absent(), self._rates()) if part]
 
     def value_sentences(self) -> list[str]:
-        """A stuck sensor, a counter and error codes: questions, since only an analyst knows."""
+        """Sentences on a stuck sensor, a counter and error codes: questions, since only an analyst knows the answer."""
         return [part for part in (self._stuck(), self._resets(), codes_in_words(self.codes)) if part]
 
     def _duplicates(self) -> str:
@@ -144,7 +144,7 @@ class Condition:
         return f"The values rise like a counter that starts again {counted} ({times}): smooth its differences instead."
 
     def _text(self, moment: float) -> str:
-        """A time as text; rows are counted from 1."""
+        """The text of a time; rows are counted from 1."""
         when = self._when(moment)
         return f"{when:g}" if isinstance(when, float | int) else when
 
@@ -152,7 +152,7 @@ class Condition:
         return length_in_words(length, self.times.unit)
 
     def _when(self, moment: float) -> float | str:
-        """A time as text, if the times are dates; else as a number."""
+        """The text of a time if the times are dates, else a number."""
         if self.times.origin is None:
             return float(f"{moment:.6g}") if self.times.unit != "steps" else int(moment) + 1
         return moment_in_words(moment, self.times)
@@ -199,7 +199,7 @@ class _Grid(NamedTuple):
 
 
 def _grids(moments: Floats, rates: tuple[RateChange, ...], times: Times) -> _Grid:
-    """The grid of times whose step may change: absent points are counted in each part."""
+    """The grid of times whose step may change: absent points are counted in every part."""
     cuts = np.searchsorted(moments, [change.time for change in rates])
     grids = [_grid(part, times) for part in np.split(moments, cuts)]
     if len(grids) == 1:
@@ -210,7 +210,7 @@ def _grids(moments: Floats, rates: tuple[RateChange, ...], times: Times) -> _Gri
 
 
 def _grid(moments: Floats, times: Times) -> _Grid:
-    """The regular grid on which different times stand, and what is absent from it."""
+    """The regular grid of distinct times, and the points that are absent from it."""
     steps = np.diff(moments)
     if steps.size < 4:
         return _Grid()
@@ -238,7 +238,7 @@ def _dates(moments: Floats, times: Times) -> NDArray[Any]:
 
 
 def _positions(moments: Floats, step: float, times: Times) -> tuple[Floats, str, bool]:
-    """Times as numbers that are even on their calendar, the name of the step, and whether weekends are left out."""
+    """Times as numbers that are even on their calendar, the name of the step, and whether weekends are excluded."""
     if times.origin is None:
         return moments, _STEPS.get(step, "") if times.unit == "seconds" else "", False
     dates = _dates(moments, times)
@@ -267,7 +267,7 @@ def _after(moment: float, step: float, name: str, weekends: bool, times: Times) 
 
 
 def _months(dates: NDArray[Any]) -> Floats | None:
-    """Dates as numbers of months, if all are the same day of their months, or all the last one."""
+    """Dates as numbers of months, if all are the same day of their months, or all the last day; else None."""
     months, days = dates.astype("datetime64[M]"), dates.astype("datetime64[D]")
     day = (days - months.astype("datetime64[D]")).astype(np.int64)
     last = (days + np.timedelta64(1, "D")).astype("datetime64[M]") > months
@@ -276,7 +276,7 @@ def _months(dates: NDArray[Any]) -> Floats | None:
 
 
 def _rate_changes(moments: Floats) -> tuple[RateChange, ...]:
-    """Where the median of nine steps changes by a factor, and stays so."""
+    """The times at which the median of nine steps changes lastingly by a factor."""
     steps = np.diff(moments)
     if steps.size < 2 * _LEAST_POINTS:
         return ()
@@ -300,14 +300,14 @@ def _rate_changes(moments: Floats) -> tuple[RateChange, ...]:
 
 
 def _stuck_runs(values: Floats, moments: Floats) -> tuple[Stuck, ...]:
-    """Long runs of one value, the longest first; runs that recur, as zeros at night do, are none."""
+    """Long runs of one value, the longest first; runs that recur, such as zeros at night, do not count."""
     known = np.flatnonzero(~np.isnan(values))
     starts, lengths = _runs(values[known])
     if not lengths.size or np.unique(values[known]).size < 5:
         return ()
     usual = np.sort(lengths)[:-_FEW].max(initial=1)
     long = np.flatnonzero(lengths >= np.maximum(_STUCK, _LONGER * usual))
-    # Zeros of what is never below are no measurement.
+    # Runs of zeros are normal if no value is negative.
     long = long[(values[known[starts[long]]] != 0) | (values[known].min() < 0)]
     others = np.delete(lengths, long)
     if others.size < _MOST_EQUAL * others.sum():
@@ -325,13 +325,13 @@ def _stuck_runs(values: Floats, moments: Floats) -> tuple[Stuck, ...]:
 
 
 def _runs(values: Floats) -> tuple[Indices, Indices]:
-    """The starts and lengths of the runs of equal values."""
+    """The starts and the lengths of runs of equal values."""
     starts = np.flatnonzero(np.append(True, np.diff(values) != 0))[: values.size]
     return starts, np.diff(starts, append=values.size)
 
 
 def _resets(values: Floats, moments: Floats) -> tuple[float, ...]:
-    """The times at which a counter begins again: values that rise, but fall a few times by most of their height."""
+    """The times at which a counter restarts: values that rise, but fall a few times by most of their height."""
     known = np.flatnonzero(~np.isnan(values))
     counts = values[known]
     changes = np.diff(counts)
@@ -341,12 +341,11 @@ def _resets(values: Floats, moments: Floats) -> tuple[float, ...]:
     low = counts.min()
     if (counts[falls + 1] - low > _TO_START * (counts[falls] - low)).any() or falls.size * 3 > rises:
         return ()
-    # Between falls, values only rise: a sum of rises far above the height of each cycle is implied.
     return tuple(float(moments[known[fall + 1]]) for fall in falls)
 
 
 def codes_in_words(codes: tuple[Code, ...]) -> str:
-    """A question about values that may be codes, since only an analyst knows; "" without any."""
+    """The question whether values are error codes, since only an analyst knows the answer; "" without any."""
     listed = [
         f"{code.value:g} occurs {code.occurrences} times"
         + (f" in runs of up to {code.longest_run}" if code.longest_run > 1 else "")
@@ -359,7 +358,7 @@ def codes_in_words(codes: tuple[Code, ...]) -> str:
 
 
 def possible_codes(values: Floats) -> tuple[Code, ...]:
-    """Values (n,), in the order of their times, that repeat exactly, and to which the series leaps from values far away."""
+    """The values (n,), in the order of their times, that repeat exactly and are far from the values before and after them."""
     known = values[~np.isnan(values)]
     levels, counts = np.unique(known, return_counts=True)
     if known.size < 20 or levels.size < 8 or counts.max() < _LEAST_REPEATS:

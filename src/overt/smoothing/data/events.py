@@ -1,4 +1,4 @@
-"""Rare events: zeros where nothing happens, and amounts at some of the points. Their means are smoothed, not they themselves."""
+"""Rare events: zeros at most points, and amounts at some points. Means of several points are smoothed instead of the values."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,27 +6,27 @@ from numpy.typing import NDArray
 from overt.smoothing.data.series import Floats
 from overt.smoothing.noise.peaks import autocovariances
 
-# Events at least, and points; the share of points that have one, at most; and of equal neighbours, at least.
+# LEAST_EVENTS, LEAST_POINTS: fewest events and points; MOST: largest share of events; LEAST_EQUAL: least share of equal neighbours.
 LEAST_EVENTS, LEAST_POINTS, MOST, LEAST_EQUAL = 25, 100, 0.7, 0.08
-# Of independent events' changes between something and nothing so many are there at least: else there are runs, each with a level.
+# SCATTERED: least share of the changes between event and pause that independent events would have; fewer changes are runs with levels.
 SCATTERED = 0.5
-# Amounts that vary less, relative to their mean, are a curve with dropouts, unless all are equal.
+# VARIATION: least variation of amounts, over their mean, unless all are equal; amounts that vary less are a curve with dropouts.
 VARIATION = 0.3
-# What so much of repeats itself after some points happens at the same places of a week or a day.
+# REGULAR: largest autocorrelation of irregular events; events beyond it recur at the same times of a week or a day.
 REGULAR = 0.5
-# A mean is of so many events, and of so many means a series at least. Fewer events leave it far from normal, more hide quick changes: on
-# the development signals of benchmarks/smoothing/noise_kinds.py, drawn again, means of 4, 6, 8 and 10 have the same error to 2%.
+# OF_A_MEAN: events in a mean, about: fewer leave it far from normal, more hide quick changes (means of 4, 6, 8 and 10 have the same error
+# to 2% on the development signals of benchmarks/smoothing/noise_kinds.py, drawn again). LEAST_MEANS: fewest means of a series.
 OF_A_MEAN, LEAST_MEANS = 8, 12
-# A curve that comes nearer to nothing has the variance of this part of its mean.
+# SMALLEST: least curve in the variance, as a part of the curve's mean; both are distances from the value of pauses.
 SMALLEST = 0.05
 NOT_NORMAL = "Means of a few events are not normal, and a band would be too narrow."
 
 
 def event_length(values: Floats) -> int:
-    """Of how many points the mean is smoothed, where the values (n,) are rare events at irregular points; 1 where they are not.
+    """The number of points per mean if the values (n,) are rare events at irregular points; 1 for other values.
 
-    One value, the smallest or the largest, is where nothing happens. A single amount then says little of the mean, and is far from
-    normal; sums are nearer to it (Nikolopoulos et al. 2011, of intermittent demand).
+    Points without an event have one value, the smallest or the largest. A single amount is weak evidence of the mean and far from
+    normal; sums are nearer to normal (Nikolopoulos et al. 2011, on intermittent demand).
 
     >>> draw = np.random.default_rng(0)
     >>> event_length(np.where(draw.random(500) < 0.4, draw.gamma(2.0, size=500), 0.0))
@@ -52,15 +52,15 @@ def event_length(values: Floats) -> int:
 
 
 def _are_regular(events: NDArray[np.bool_]) -> bool:
-    """Whether, after some number of points, events and pauses mostly repeat."""
+    """Whether events and pauses mostly repeat after some lag."""
     share = float(events.mean())
     return bool(autocovariances(events.astype(np.float64))[2:].max(initial=0.0) > REGULAR * share * (1 - share))
 
 
 def event_levels(values: Floats, curve: Floats, length: int) -> Floats:
-    """The standard deviations of means of so many values (n,) about a curve (n,), where their variance is c·curve^p, p one of 0, 1, 2.
+    """The standard deviations (n,) of means of `length` values (n,) about a curve (n,), for variances c·curve^p with p of 0, 1 or 2.
 
-    Events that are more frequent have p = 1, and larger ones p = 2. The most likely p, as of normal values, is taken.
+    A curve that follows the frequency of events has p = 1, one that follows their size p = 2. The p of largest normal likelihood is used.
     """
     squares = (values - curve) ** 2
     means = np.maximum(np.abs(curve - _nothing(values)), SMALLEST * np.abs(curve - _nothing(values)).mean())
@@ -70,12 +70,12 @@ def event_levels(values: Floats, curve: Floats, length: int) -> Floats:
 
 
 def _nothing(values: Floats) -> float:
-    """The value where nothing happens, of values of which many repeat the one before."""
+    """The value of points without an event: the median of the values that equal the previous one."""
     return float(np.median(values[1:][np.diff(values) == 0]))
 
 
 def event_means(values: Floats, length: int) -> Floats:
-    """The means of so many values in a row, at the point in their middle, NaN at all other points (n,); at the ends some are left over.
+    """The means of `length` values in a row, at the middle point, NaN elsewhere (n,); some values at the ends are in no mean.
 
     >>> event_means(np.array([0.0, 3.0, 0.0, 0.0, 0.0, 6.0, 9.0]), 3)
     array([nan,  1., nan, nan,  2., nan, nan])

@@ -1,7 +1,7 @@
-"""Series and tables of pandas and polars: their numbers, the times that they carry, and curves put back into them.
+"""Series and tables of pandas and polars: their numbers, their times, and the conversion of curves to the same kind of object.
 
-Neither library is imported. A pandas index of dates, periods, lengths of time or numbers holds the times; so does the one column of
-dates or lengths of time of a table. Such columns are not smoothed and stay as they are; text is refused by name.
+Neither library is imported. The times are a pandas index of dates, periods, lengths of time or numbers, or the only column of a table
+with dates or lengths of time. Columns of times are not smoothed and stay unchanged; text is refused by name.
 """
 
 import re
@@ -20,27 +20,27 @@ from overt.smoothing.data.times import Times
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# Text such as 2024-12-31, 31.12.2024 or 01/02/2024 14:05.
+# _DATE: text such as 2024-12-31, 31.12.2024 or 01/02/2024 14:05.
 _DATE = re.compile(r"\s*(\d{4}([-/.])\d{1,2}(\2\d{1,2})?|\d{1,2}([-/.])\d{1,2}\4\d{4})([T ,].*)?")
 _TIMES = ("datetime", "date", "timestamp", "period[", "timedelta", "duration")
 
 
 @dataclass(frozen=True)
 class Input:
-    """What was passed as series: its numbers, the times that it carries, and how curves of that shape become the same kind of object."""
+    """A series or table as passed: its numbers, its times, and `wrap`, which turns curves into the same kind of object."""
 
     values: Floats  # (n,) or (n, columns)
     times: Any | None
     wrap: Callable[[Floats], Any]
-    index: Any | None = None  # of a pandas object
+    index: Any | None = None  # index of a pandas object
     columns: tuple[Any, ...] = ()  # the names of a table's columns of values
     times_column: Any | None = None  # the name of the column that holds the times
 
     def one_series(self) -> "Input":
-        """This input, or a table of one column of values as a series (n,); an error where there are several."""
+        """This input, or a table with one column of values as a series (n,); an error if there are several columns."""
         if self.values.ndim == 1:
             return self
-        if len(self.columns) == 1:  # the index of a table whose times are a column says nothing
+        if len(self.columns) == 1:  # if the times are a column, the index has no meaning
             return replace(self, values=self.values[:, 0], index=self.index if self.times_column is None else None)
         fix = "analyze its columns one by one"
         if self.columns and self.times_column is None:
@@ -51,7 +51,7 @@ class Input:
 
 
 def read_input(x: Any, times: Any | None = None) -> Input:
-    """Read an array, or a series or table of pandas or polars; `times` that were passed take the place of those that it carries."""
+    """Read an array, or a series or table of pandas or polars; `times` replaces its own times if passed."""
     library = type(x).__module__.partition(".")[0]
     if library == "pandas" and hasattr(x, "index") and hasattr(x, "to_numpy"):
         return _read_pandas(x, times)
@@ -61,7 +61,7 @@ def read_input(x: Any, times: Any | None = None) -> Input:
 
 
 def data_frame(columns: dict[str, Any], index: Any) -> "DataFrame":
-    """Columns (n,) as a pandas DataFrame with this index, or with these `Times`, in their time zone where they have one."""
+    """Columns (n,) as a pandas DataFrame with an index, or with `Times` as the index, in their time zone if they have one."""
     try:
         import pandas
     except ModuleNotFoundError as error:
@@ -115,7 +115,7 @@ def _read_polars(x: Any, times: Any | None) -> Input:
 
 
 def _times_of_index(index: Any) -> Any | None:
-    """The index as times, or None for names and for the numbers 0, 1, 2, …"""
+    """The times in an index; None for names and for the numbers 0, 1, 2, …"""
     if index.nlevels > 1:
         fix = "smooth each group, x.groupby(level=0, group_keys=False).apply(…), or drop a level, x.droplevel(0)"
         raise InputError("an index of one level", got=f"{index.nlevels} levels: {list(index.names)}", fix=fix)
@@ -137,7 +137,7 @@ def _holds_times(column: Any) -> bool:
 
 
 def _only(dated: list[int], names: list[Any], index_is_dated: bool) -> int | None:
-    """The one column of times of a table, if there is one; an error where there are several, or times in the index as well."""
+    """The only column of times of a table, or None; an error if there are several, or also times in the index."""
     if not dated or (len(dated) == 1 and not index_is_dated):
         return dated[0] if dated else None
     listed = ", ".join(repr(names[at]) for at in dated)
@@ -147,7 +147,7 @@ def _only(dated: list[int], names: list[Any], index_is_dated: bool) -> int | Non
 
 
 def _column_numbers(column: Any, name: str) -> NDArray[Any]:
-    """A column as float64, missing values as NaN; an error where it holds text or dates."""
+    """A column as float64, missing values as NaN; an error if it holds text or dates."""
     dtype = str(column.dtype)
     if not (_holds_times(column) or dtype.startswith(("complex", "String", "Time", "str"))):
         try:

@@ -1,4 +1,4 @@
-"""Series as they were passed, with their options: read and checked, before anything is computed."""
+"""Series as passed, with their options, read and checked before anything is computed."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +15,7 @@ from overt.smoothing.data.times import Times, read_times
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """One series as it was passed, with its options."""
+    """One series as passed, with its options."""
 
     values: Floats  # (n,)
     times: Times
@@ -31,20 +31,20 @@ class Observed:
 
     @property
     def undeclared(self) -> bool:
-        """Whether the values may say what they are: nothing was passed of the noise, and they have no weights."""
+        """Whether the kind of noise may be recognized from the values: no noise and no weights were passed."""
         return self.options.counts is None and self.weights is None
 
     def smoothed(self, analyze: Any, values: Floats, options: Options) -> Any:
-        """The smoothing of other values (n,) at the same times, under other options."""
+        """The smoothing of other values (n,) at the same times, with other options."""
         return analyze(replace(self, values=values, options=options))
 
     def under(self, options: Options) -> "Observed":
-        """The same series under other options."""
+        """The series with other options."""
         return replace(self, options=options)
 
 
 def read_columns(passed: Input, weights: ArrayLike | None, options: Options) -> list[Observed]:
-    """The columns of an input, or the one series that it is, with a window and a bandwidth in the unit of the times."""
+    """The columns of an input, or its only series, with the window and the bandwidth in the unit of the times."""
     values = read_range(passed.values, options)
     times, point_weights = read_times(passed.times, len(values)), read_weights(weights, len(values))
     check_noise_of_weights(options.noise, point_weights)

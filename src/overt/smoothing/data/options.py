@@ -26,7 +26,7 @@ ScoreName = Literal["gaussian", "dot"]
 NormalizerName = Literal["softmax", "sum"]
 NoiseKind = Literal["poisson", "gaussian"]
 ScaleName = Literal["auto", "linear", "log", "logit", "sqrt"]
-# A Gaussian of bandwidth span/2√π has the noise of a running mean over the span: ∫ K² = 1/(2√π h).
+# SPAN: span over bandwidth: a Gaussian of bandwidth span/2√π has the noise of a running mean over the span, as ∫ K² = 1/(2√π h).
 SPAN = 2 * np.sqrt(np.pi)
 Bandwidth = Length | tuple[Length, float] | Literal["auto"]
 
@@ -49,14 +49,14 @@ class Options:
     degree: int = 1
     causal: bool = False
     robust: bool | Literal["auto"] = "auto"
-    noise: ArrayLike | NoiseKind | None = None  # a number, or one for each point
+    noise: ArrayLike | NoiseKind | None = None  # a number, or one number per point
     fill: bool = True
     period: Periods | None = None
     span: Length | None = None
     bounds: tuple[float | None, float | None] | None = None
     circular: float | None = None
     missing: Any = ()  # numbers that mark a missing value
-    from_curve: str = ""  # "counts", "outcomes" or "amounts", whose noise is from a first curve of theirs
+    from_curve: str = ""  # "counts", "outcomes" or "amounts" if their noise comes from a first curve
 
     def __post_init__(self) -> None:
         check_choice("keys", self.keys, get_args(KeyKind))
@@ -80,7 +80,7 @@ class Options:
         self._check_noise()
 
     def in_time_unit(self, times: Times) -> "Options":
-        """The options with a window and a bandwidth of time as numbers in the unit of the times."""
+        """The options with the window and the time bandwidth as numbers in the unit of the times."""
         window, bandwidth = self.window, self.bandwidth
         if window is not None:
             window = read_distance(window, times, "window")
@@ -91,9 +91,9 @@ class Options:
         return replace(self, window=window, bandwidth=bandwidth)
 
     def too_narrow(self, times: Times) -> str:
-        """A sentence where a bandwidth is below half a typical step, or a window, of dates, below each; of options `in_time_unit`.
+        """A sentence if the bandwidth is below half a typical step, or a window of dates below every step; for options `in_time_unit`.
 
-        "" where most times repeat: the narrowest head averages points of one time.
+        It is "" if most times repeat, because the narrowest head then averages points at one time.
         """
         bandwidth = self.bandwidths[0] if self.bandwidths and self.keys in ("time", "both") else np.inf
         if not self.window and bandwidth == np.inf:
@@ -113,7 +113,7 @@ class Options:
         return f"A {what} for points {length_in_words(apart, times.unit)} apart changes next to nothing.{unit}"
 
     def by_hand(self, times: Times) -> "Options":
-        """With a span, the options that it means: time keys of a bandwidth."""
+        """The options with a span replaced by its meaning: time keys with a bandwidth."""
         if self.span is None:
             return self
         return replace(self, keys="time", bandwidth=read_span(self.span, times) / SPAN, span=None)
@@ -125,46 +125,46 @@ class Options:
 
     @property
     def transform(self) -> str:
-        """The name of the scale that was passed, "" for "auto" and "linear"."""
+        """The name of the passed scale, "" for "auto" and "linear"."""
         return self.scale if isinstance(self.scale, str) and self.scale not in ("auto", "linear") else ""
 
     @property
     def as_they_are(self) -> bool:
-        """Whether values are smoothed as they are: neither as counts nor on a scale, within bounds or round a circle."""
+        """Whether values are smoothed untransformed: not as counts, on a scale, within bounds or as angles."""
         return not (self.counts or self.transform or self.bounds is not None or self.circular is not None)
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The bounds of the values, infinite where there is none."""
+        """The bounds of the values, infinite if there are none."""
         low, high = self.bounds or (None, None)
         return -np.inf if low is None else float(low), np.inf if high is None else float(high)
 
     @property
     def limits_of_scale(self) -> tuple[float, float]:
-        """The bounds that the scale needs: 0 below, and for logits 1 above, where none were passed."""
+        """The bounds that the scale needs: by default 0 below, and 1 above for logits."""
         low, high = self.limits
         return 0.0 if low == -np.inf else low, 1.0 if high == np.inf and self.transform == "logit" else high
 
     @property
     def on_its_scale(self) -> "Options":
-        """The options for values that are on their scale already."""
+        """The options for values that are already on their scale."""
         return replace(
             self, scale="linear", bounds=None, circular=None, missing=(), noise="gaussian" if self.noise is None else self.noise
         )
 
     @property
     def automatic(self) -> "Options":
-        """The options that leave to the bank what the span says."""
+        """The options with the bank in place of the span."""
         return replace(self, keys="auto", bandwidth="auto", degree=1, span=None)
 
     @property
     def two_sided_bank(self) -> bool:
-        """Whether the bank smooths, and may see the future of a point."""
+        """Whether the bank smooths and a point may attend to its future."""
         return self.keys == "auto" and not self.causal
 
     @property
     def cleans(self) -> bool:
-        """Whether isolated outliers are looked for: robust="auto" with the two-sided bank."""
+        """Whether isolated outliers are searched for: robust="auto" with the two-sided bank."""
         return isinstance(self.robust, str) and self.two_sided_bank
 
     @property
@@ -174,7 +174,7 @@ class Options:
 
     @property
     def counts(self) -> bool | None:
-        """Whether noise="poisson"; None where the values may say it themselves: the bank, with nothing said of the noise."""
+        """Whether noise="poisson"; None if it may be recognized from the values: with the bank, and without noise and robust."""
         if isinstance(self.noise, str):
             return self.noise == "poisson"
         return None if self.noise is None and self.two_sided_bank and self.robust == "auto" else False
@@ -186,7 +186,7 @@ class Options:
 
     @property
     def bandwidths(self) -> tuple[float, ...] | None:
-        """The bandwidths as floats, one, or (time, value), of options `in_time_unit`; None for "auto"."""
+        """The bandwidths as floats, one or (time, value), for options `in_time_unit`; None for "auto"."""
         if self.automatic_bandwidth:
             return None
         return tuple(map(float, self.bandwidth)) if self.keys == "both" else (float(self.bandwidth),)  # type: ignore[arg-type]
@@ -216,7 +216,7 @@ class Options:
             raise InputError("no period with a span", got=f"period={self.period!r}", fix="leave out one of them")
 
     def _check_range(self) -> None:
-        """The bounds, the turn of circular values, the numbers that mark missing values, and what they go with."""
+        """Check the bounds, the turn of circular values, the numbers that mark missing values, and their combinations."""
         bounds = self.bounds
         if bounds is not None:
             pair = isinstance(bounds, tuple | list) and len(bounds) == 2
@@ -291,7 +291,7 @@ class Options:
 
 
 def read_range(values: Floats, options: Options) -> Floats:
-    """Values (n,) or (n, columns) with NaN for the numbers that mark missing ones; an error where others break the bounds."""
+    """Values (n,) or (n, columns) with NaN for numbers that mark missing values; an error if other values break the bounds."""
     numbers = np.atleast_1d(np.asarray(options.missing, dtype=np.float64))
     if numbers.size:
         known = ~np.isnan(values)
@@ -310,7 +310,7 @@ def read_range(values: Floats, options: Options) -> Floats:
 
 
 def check_choice(argument: str, got: object, names: tuple[str, ...], otherwise: str = "") -> None:
-    """Raise unless `got` is one of the names."""
+    """Raise InputError unless `got` is one of the names."""
     if not isinstance(got, str) or got not in names:
         choices = " or ".join([*(f'"{name}"' for name in names), *([otherwise] if otherwise else [])])
         raise InputError(f"{argument}={choices}", got=repr(got), fix="choose one of them")

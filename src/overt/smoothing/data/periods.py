@@ -21,13 +21,13 @@ _PERIOD = 'a period as a number above 0, a length of time such as "7D" or "12h",
 _SPAN = 'a span as a number above 0, a length of time such as "7D" or "12h", or None'
 _BANDWIDTH = 'a bandwidth above 0, a length of time such as "7D" or "12h", or "auto"'
 _WINDOW = 'a window of 0 or more, a distance in time, or a length of time such as "7D" or "12h"'
-# At uneven times a period may be shorter than the steps; each cycle takes memory.
+# MOST_CYCLES: most cycles of a period: at uneven times it may be shorter than the steps, and every cycle takes memory.
 MOST_CYCLES = 2**18
 _SIZES = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 
 
 def check_period(period: object) -> None:
-    """Raise unless `period` has the form of one or more periods."""
+    """Raise InputError unless `period` has the form of one or more periods."""
     if period is None or (isinstance(period, str) and period == "auto"):
         return
     parts = listed(period)
@@ -40,14 +40,14 @@ def check_period(period: object) -> None:
 
 
 def listed(period: object) -> list[object]:
-    """The periods one by one."""
+    """The periods as a list."""
     if isinstance(period, list | tuple) or (isinstance(period, np.ndarray) and period.ndim):
         return list(period)
     return [period]
 
 
 def read_periods(period: object, times: Times, series: Series) -> tuple[float, ...]:
-    """The periods in the unit of the times, ascending, each at least two of the shortest steps and at most half the series long."""
+    """The periods in the unit of the times, ascending; a period is at least two of the shortest steps and at most half the series."""
     span, numbers = (series.times[-1] - series.times[0] + 1) * series.step, []
     steps = np.diff(series.times)
     shortest, most = float(steps[steps > 0].min(initial=1.0)) * series.step, max(steps.size, MOST_CYCLES)
@@ -67,7 +67,7 @@ def read_periods(period: object, times: Times, series: Series) -> tuple[float, .
 
 
 def check_span(span: object) -> None:
-    """Raise unless `span` has the form of one length, or is None."""
+    """Raise InputError unless `span` has the form of one length, or is None."""
     if span is not None:
         _length(span, _SPAN)
 
@@ -86,7 +86,7 @@ def read_span(span: object, times: Times) -> float:
 
 
 def check_bandwidth(bandwidth: object) -> None:
-    """Raise unless a bandwidth of time has the form of one length."""
+    """Raise InputError unless a time bandwidth has the form of one length."""
     if is_length(bandwidth):
         _length(bandwidth, _BANDWIDTH)
     elif not is_number(bandwidth, above=0.0):
@@ -94,7 +94,7 @@ def check_bandwidth(bandwidth: object) -> None:
 
 
 def check_window(window: object) -> None:
-    """Raise unless `window` has the form of one distance in time, or is None."""
+    """Raise InputError unless `window` has the form of one distance in time, or is None."""
     if is_length(window):
         _length(window, _WINDOW)
     elif window is not None and not is_number(window, minimum=0.0):
@@ -102,12 +102,12 @@ def check_window(window: object) -> None:
 
 
 def read_distance(distance: object, times: Times, what: str) -> float:
-    """A bandwidth of time or a window, which was checked before, in the unit of the times."""
+    """A checked time bandwidth or window in the unit of the times."""
     return _checked_length(times, distance, what) if is_length(distance) else float(distance)  # type: ignore[arg-type]
 
 
 def length_in_seconds(part: object) -> float:
-    """A length of time in seconds, or a number of them."""
+    """A length of time, or a number of seconds, in seconds."""
     return _length(part, _SPAN)[0]
 
 
@@ -138,7 +138,7 @@ def length_in_words(length: float, unit: str, digits: int = 3) -> str:
 
 
 def length_as_option(length: float, unit: str) -> str:
-    """A length of time as an option takes it: a text for seconds, else a number.
+    """A length of time in the form of an option: a text for seconds, else a number.
 
     >>> length_as_option(604800.0, "seconds"), length_as_option(5400.0, "seconds"), length_as_option(12.0, "steps")
     ('"7D"', '"1.5h"', '12')
@@ -150,7 +150,7 @@ def length_as_option(length: float, unit: str) -> str:
 
 
 def _in_seconds(part: object, times: Times) -> str:
-    """The fix for a plain number where times are dates; "" for other lengths and times."""
+    """The fix for a plain number if times are dates; "" for other lengths and times."""
     if times.unit != "seconds" or is_length(part):
         return ""
     return f'a number is in seconds here: write "{part:g}D", "{part:g}h" …'
@@ -166,7 +166,7 @@ def _checked_length(times: Times, part: object, what: str) -> float:
 
 
 def _length(part: object, expected: str = _PERIOD) -> tuple[float, bool]:
-    """A length as a number, and whether it was a length of time, which is in seconds."""
+    """A length as a number, and whether it was a length of time, which is converted to seconds."""
     if isinstance(part, timedelta | np.timedelta64):
         seconds = float(np.timedelta64(part) / np.timedelta64(1, "ns")) / 1e9
         return _positive(seconds, part, expected), True

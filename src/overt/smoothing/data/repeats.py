@@ -1,4 +1,4 @@
-"""Values that repeat in a series with noise: flat runs, as at night or at rest; values that are held; zeros between rare events."""
+"""Values that repeat in a series with noise: flat runs, for example at night; values that are held; zeros between rare events."""
 
 from typing import NamedTuple
 
@@ -10,38 +10,38 @@ from overt.smoothing.data.options import Options
 from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.data.times import Times
 
-# Equal values in a row that make a flat run where no other neighbours are equal: continuous noise never repeats a value.
+# SHORTEST: fewest equal values in a row of a flat run if no other neighbours are equal: continuous noise never repeats a value.
 SHORTEST = 5
-# The expected number of runs by chance that are taken for flat ones, in one series; and the part of other neighbours that are equal, at
-# most: beyond it, values are rounded more coarsely than their noise, or most of them are zero.
+# FALSE_RUNS: chance runs expected to be taken for flat ones in one series; EQUAL_ELSEWHERE: largest share of equal neighbours outside
+# runs: beyond it, values are rounded more coarsely than their noise, or most values are zero.
 FALSE_RUNS, EQUAL_ELSEWHERE = 1e-3, 0.3
-# The other values: at least this many, in stretches of at least this mean length. Steps between constants leave fewer.
+# LEAST_OTHERS: fewest values outside flat runs; MEAN_STRETCH: least mean length of their stretches. Steps between constants leave fewer.
 LEAST_OTHERS, MEAN_STRETCH = 20, 4
-# Noise beneath repeats: changes at least, points between two of them at most, and the part of changes that turn. Steps of a signal are
-# fewer and longer, and a staircase does not turn; of noise two thirds turn.
+# LEAST_CHANGES: fewest changes between held values; LONGEST_HOLD: most points of a held value; TURNS: least share of changes that turn. A
+# signal has fewer and longer steps, and a staircase does not turn; two thirds of the changes of noise turn.
 LEAST_CHANGES, LONGEST_HOLD, TURNS = 20, 8, 0.25
 
 
 class Repeats(NamedTuple):
-    """Values that do not count: flat runs, which stay, all but the first of those that are held, and rare events, whose means do."""
+    """Values that are excluded from smoothing: flat runs, repeats of held values, and rare events, whose means replace them."""
 
     flat: NDArray[np.bool_]  # (n,)
-    copies: NDArray[np.bool_]  # (n,) of rare events all but the point in the middle of a mean
-    hold: int = 1  # points that each value is held for
+    copies: NDArray[np.bool_]  # (n,) for rare events all but the middle point of a mean
+    hold: int = 1  # points for which a value is held
     events: int = 1  # points of a mean of rare events
 
     @classmethod
     def none(cls, count: int) -> "Repeats":
-        """None of this many values."""
+        """No repeats among `count` values."""
         return cls(np.zeros(count, dtype=bool), np.zeros(count, dtype=bool))
 
     @property
     def out(self) -> NDArray[np.bool_]:
-        """Which values (n,) are left out."""
+        """The mask of excluded values (n,)."""
         return self.flat | self.copies
 
     def others(self, values: Floats, times: Times) -> Floats:
-        """What counts of values (n,), NaN where it is left out."""
+        """The values (n,) that count, NaN if excluded; means of rare events."""
         others = np.where(self.out, np.nan, values)
         if self.events > 1:
             order = np.argsort(times.moments, kind="stable")
@@ -50,7 +50,7 @@ class Repeats(NamedTuple):
 
 
 def find_repeats(values: Floats, times: Times, weights: Floats | None, options: Options) -> Repeats:
-    """The repeats among values (n,): where the heads are chosen automatically, from the whole series, by the noise."""
+    """The repeats among values (n,); none unless the two-sided bank smooths, without noise= and weights."""
     flat, copies, hold, events = Repeats.none(values.size)
     if options.two_sided_bank and options.noise is None and weights is None:
         order = np.argsort(times.moments, kind="stable")
@@ -69,7 +69,7 @@ def find_repeats(values: Floats, times: Times, weights: Floats | None, options: 
 
 
 def hold_length(values: Floats) -> int:
-    """How many points each of the values (n,) is held for, where they change at equal distances alone and as noise does; else 1.
+    """The number of points for which values (n,) are held, if they change only at equal distances and like noise; else 1.
 
     >>> hold_length(np.repeat(np.random.default_rng(0).normal(size=50), 3)[1:])
     3
@@ -83,16 +83,16 @@ def hold_length(values: Floats) -> int:
 
 
 def share_of_turns(changes: Floats) -> float:
-    """In what part of changes a series goes up after it went down, or down after up."""
+    """The share of changes at which a series turns from up to down or from down to up."""
     return float(np.mean(np.diff(np.sign(changes)) != 0))
 
 
 def flat_runs(values: Floats) -> NDArray[np.bool_]:
-    """Which values (n,) of a series in the order of time, NaN where missing, stand in flat runs; missing ones within a run are part of it.
+    """The mask of values (n,), in the order of their times, NaN if missing, in flat runs; missing values within a run belong to it.
 
-    Where independent neighbours are equal with a probability p = Σ_v P(v)², as rounded values are, a run of L begins at a point with
-    Σ_v P(v)^L ≤ p^(L/2), and all n points are expected to begin n·p^(L/2) at most. A flat run is as long as makes this `FALSE_RUNS`, where
-    p is the share of equal neighbours outside flat runs: in all of the series, or next to that run over its own length, if that is more.
+    If independent neighbours are equal with the probability p = Σ_v P(v)², as rounded values are, a run of L begins at a point with the
+    probability Σ_v P(v)^L ≤ p^(L/2), so n points begin at most n·p^(L/2) runs on average. A flat run is long enough to make this number
+    `FALSE_RUNS`. p is the share of equal neighbours outside flat runs: in the whole series or within a run's length of it, if larger.
 
     >>> day = np.sin(np.arange(24) / 8) + 0.1 * np.random.default_rng(0).normal(size=24)
     >>> flat_runs(np.concatenate([np.zeros(6), day, np.zeros(8)])).nonzero()[0]
@@ -105,11 +105,11 @@ def flat_runs(values: Floats) -> NDArray[np.bool_]:
     starts = np.flatnonzero(np.concatenate([[True], ~equal]))
     lengths = np.diff(starts, append=known.size)
     runs, before = lengths >= SHORTEST, 0
-    while runs.sum() != before:  # runs that are no longer counted make more of the other neighbours equal
+    while runs.sum() != before:  # a run that is dropped raises the share of equal neighbours outside runs
         before, runs = runs.sum(), _longer_than_by_chance(equal, starts, lengths, runs)
     flat = np.zeros(values.size, dtype=bool)
     flat[known] = np.repeat(runs, lengths)
-    # A missing value is in a run where the known ones on either side are in the same one.
+    # A missing value is in a run if the known values on either side are in the same run.
     rows, back = last_known(values), values.size - 1 - last_known(values[::-1])[::-1]
     return flat | (np.isnan(values) & flat[rows] & flat[back] & (values[rows] == values[back]))
 
@@ -117,13 +117,13 @@ def flat_runs(values: Floats) -> NDArray[np.bool_]:
 def _longer_than_by_chance(
     equal: NDArray[np.bool_], starts: Indices, lengths: Indices, runs: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Which of these runs (runs,) are longer than those of the other neighbours, of which `equal` (m − 1,) are equal."""
+    """The mask of runs (runs,) that are longer than by chance among the neighbours outside runs; `equal` (m − 1,) neighbours."""
     in_run = np.repeat(runs, lengths)
     others, count = np.flatnonzero(~in_run), in_run.size
     if others.size < max(LEAST_OTHERS, MEAN_STRETCH * (1 + np.sum(np.diff(others) > 1))):
         return np.zeros_like(runs)
     outside = ~(in_run[1:] & in_run[:-1])
-    # Neighbours before each point, and equal ones.
+    # Prefix sums of neighbours outside runs, and of the equal ones among them.
     sums = np.pad(np.cumsum([outside, outside & equal], axis=1), ((0, 0), (1, 0)))
     first, length = starts[runs], lengths[runs]
     last = first + length - 1
@@ -137,5 +137,5 @@ def _longer_than_by_chance(
 
 
 def last_known(values: Floats) -> Indices:
-    """For each value (n,) the row of the last one that is not NaN, up to it; 0 before the first."""
+    """The row of the last value that is not NaN, at or before every value (n,); 0 before the first."""
     return np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(values.size)))

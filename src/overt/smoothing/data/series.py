@@ -13,11 +13,11 @@ from overt.smoothing.data.clock import Clock
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-# The square of a larger number is near the range of float64.
+# LARGEST: largest value; the square of a larger one is near the range of float64.
 LARGEST = 1e150
-# Series of fewer points are short: they show less of their noise, and a single point may be a peak.
+# SHORT: fewer points make a series short: it shows less of its noise, and a single point may be a peak.
 SHORT = 400
-# The level used instead of 0, in units of a series' spread.
+# NOISELESS: noise level used instead of 0, in units of a series' spread.
 NOISELESS = 1e-9
 
 
@@ -25,30 +25,29 @@ NOISELESS = 1e-9
 class Series:
     """One series, sorted by time, in its own units.
 
-    values = (x − center) / spread, NaN where missing; times are in typical steps from the first. The smoothers do
-    not depend on these units, but the arithmetic does: a constant series becomes exact zeros, and small squares do not
-    underflow.
+    values = (x − center) / spread, NaN if missing; times are in typical steps from the first time. The smoothers do not depend on
+    these units, but rounding does: a constant series becomes exact zeros, and small squares do not underflow.
     """
 
     times: Floats  # (n,) ascending
     values: Floats  # (n,)
-    weights: Floats | None  # (n,) 1/variance of a value, above 0 where present, in units of `weight`; None: all 1
+    weights: Floats | None  # (n,) 1/variance of a value, above 0 if present, in units of `weight`; None: all 1
     order: Indices  # (n,) x[order] is sorted by time
     center: float
     spread: float
     start: float  # the first time, in the caller's unit
     step: float  # the typical step between two times, in the caller's unit
     weight: float = 1.0  # the typical weight, in the caller's unit
-    clock: Clock | None = None  # which seasons follow
+    clock: Clock | None = None  # local time that seasons follow
 
     @cached_property
     def present(self) -> Indices:
-        """Where values are not missing (m,)."""
+        """The indices of the values that are not missing (m,)."""
         return np.flatnonzero(~np.isnan(self.values))
 
     @property
     def noise_unit(self) -> float:
-        """A standard deviation of 1 at weight 1, in the caller's units."""
+        """The standard deviation 1 at weight 1, in the caller's units."""
         return self.spread * float(np.sqrt(self.weight))
 
     @property
@@ -68,18 +67,18 @@ class Series:
 
     @property
     def key_index(self) -> Indices:
-        """The index of each point among the keys, −1 where its value is missing (n,)."""
+        """The index of every point among the keys, −1 if its value is missing (n,)."""
         index = np.full(self.times.size, -1)
         index[self.present] = np.arange(self.present.size)
         return index
 
     @property
     def ties(self) -> Indices:
-        """The index of each point's time among the different times (n,)."""
+        """The index of every point's time among the distinct times (n,)."""
         return np.cumsum(np.append(False, np.diff(self.times) > 0))
 
     def tied(self, column: Floats) -> Floats:
-        """A column (n,) with its mean over the points that are at the same time, NaN not counted."""
+        """A column (n,) averaged over the points at the same time, without NaN."""
         ties = self.ties
         if ties[-1] == ties.size - 1:
             return column
@@ -88,13 +87,13 @@ class Series:
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)[ties]
 
     def part(self, rows: slice) -> "Series":
-        """Some consecutive points, in the same units, as a series."""
+        """A series of consecutive points, in the same units."""
         times, values = self.times[rows], self.values[rows]
         weights = None if self.weights is None else self.weights[rows]
         return replace(self, times=times, values=values, weights=weights, order=np.arange(values.size))
 
     def with_values(self, values: Floats) -> "Series":
-        """The same series with other values, in its own units."""
+        """The series with other values, in its own units."""
         return replace(self, values=values)
 
     def restore(self, outputs: Floats) -> Floats:
@@ -129,7 +128,7 @@ def arrange(values: Floats, times: Floats, weights: Floats | None = None, *, shi
     ordered, moments = values[order], times[order]
     steps = np.diff(moments)
     steps = steps[steps > 0]
-    # A median that is one of the steps, not the mean of two: times on a grid are then whole numbers.
+    # The median is one of the steps, not the mean of two, so that times on a grid are whole numbers.
     middle = (steps.size - 1) // 2
     step = float(np.partition(steps, middle)[middle]) if steps.size else 1.0
     start = float(moments[0])
@@ -143,7 +142,7 @@ def arrange(values: Floats, times: Floats, weights: Floats | None = None, *, shi
 
 
 def filled_values(series: Series, *, causal: bool = False) -> Floats:
-    """The values, with missing ones interpolated linearly, or with `causal` equal to the last known value."""
+    """The values (n,), with missing ones interpolated linearly, or equal to the last known value if `causal`."""
     missing = np.isnan(series.values)
     if not missing.any():
         return series.values
@@ -177,7 +176,7 @@ def read_values(x: ArrayLike) -> Floats:
 
 
 def read_weights(weights: ArrayLike | None, length: int) -> Floats | None:
-    """Weights as float64 (n,); None where none are passed."""
+    """Weights as float64 (n,); None if none are passed."""
     if weights is None:
         return None
     array = np.asarray(weights)
@@ -196,7 +195,7 @@ def read_weights(weights: ArrayLike | None, length: int) -> Floats | None:
 
 
 def check_noise_of_weights(noise: object, weights: Floats | None) -> None:
-    """Refuse noise for each point together with weights that differ: both would divide the variance."""
+    """Refuse one noise per point together with weights that differ: both would scale the variance."""
     if weights is None or np.unique(weights[weights > 0]).size < 2 or np.ndim(noise) == 0:  # type: ignore[arg-type]
         return
     fix = "pass noise for a point of weight 1, or leave weights out"
@@ -204,7 +203,7 @@ def check_noise_of_weights(noise: object, weights: Floats | None) -> None:
 
 
 def read_noise(noise: ArrayLike, length: int) -> Floats:
-    """Standard deviations of the noise as float64 (n,), from one number or one for each point."""
+    """Standard deviations of the noise as float64 (n,), from one number or one per point."""
     array = np.asarray(noise)
     if array.dtype.kind not in "biuf":
         raise KindError("noise as numbers", got=f"dtype {array.dtype}", fix="pass floats, a standard deviation for each point")

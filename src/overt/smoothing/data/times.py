@@ -1,4 +1,4 @@
-"""Times as numbers: plain ones as they are, dates and lengths of time in seconds."""
+"""Times as numbers: plain numbers unchanged, dates and lengths of time in seconds."""
 
 import re
 from collections.abc import Sequence
@@ -14,31 +14,31 @@ from overt.smoothing.data.zones import recorded_zone
 
 Floats = NDArray[np.float64]
 
-# Seconds; 2⁶³ nanoseconds are slightly more.
+# CENTURIES: longest series, in seconds, whose nanoseconds fit 64 bits: 2⁶³ nanoseconds are slightly more.
 CENTURIES = 9e9
-# A time of day with its distance from UTC.
+# _ZONED_TEXT: a time of day with its distance from UTC.
 _ZONED_TEXT = re.compile(r".*[T ]\d{1,2}(:?\d{2}){0,2}([.,]\d+)? *(Z|z|[+-]\d{2}(:?\d{2}){0,2})")
 _KINDS = {"M": "dates", "m": "lengths of time", "f": "numbers", "i": "numbers", "u": "numbers"}
 
 
 class Times(NamedTuple):
-    """Times as numbers and their unit: "steps" where none are passed, "seconds" for dates and lengths of time, "" for plain numbers."""
+    """Times as numbers and their unit: "steps" without passed times, "seconds" for dates and lengths of time, "" for plain numbers."""
 
     moments: Floats  # (n,)
     unit: str
-    origin: np.datetime64 | None = None  # the date of second 0, in UTC where there is a time zone; None unless they were dates
-    zone: tzinfo | None = None  # of dates that have one
+    origin: np.datetime64 | None = None  # the date of second 0, in UTC if there is a time zone; None unless they were dates
+    zone: tzinfo | None = None  # time zone of dates that have one
 
     @property
     def kind(self) -> str:
-        """What they were: "dates", "lengths of time", or "numbers"."""
+        """The kind of the passed times: "dates", "lengths of time" or "numbers"."""
         if self.origin is not None:
             return "dates"
         return "lengths of time" if self.unit == "seconds" else "numbers"
 
     @property
     def as_passed(self) -> NDArray[Any]:
-        """The times as dates (in UTC where there is a zone) or lengths of time where they were such, to the microsecond; else numbers."""
+        """The times as passed: dates (in UTC if there is a zone) or lengths of time, to the microsecond, or numbers."""
         if self.unit != "seconds":
             return self.moments
         lengths = np.rint(self.moments * 1e6).astype("timedelta64[us]")
@@ -46,7 +46,7 @@ class Times(NamedTuple):
 
 
 def read_times(times: ArrayLike | Times | None, length: int, zone: tzinfo | None = None) -> Times:
-    """Read times, one for each of `length` points; without times, points are counted. `zone` is that of dates in UTC."""
+    """Read one time for every of `length` points; points are counted if times is None. `zone` is the zone of dates in UTC."""
     if isinstance(times, Times):
         return times
     if times is None:
@@ -64,7 +64,7 @@ def read_times(times: ArrayLike | Times | None, length: int, zone: tzinfo | None
 
 
 def read_moments(times: ArrayLike, like: Times) -> Floats:
-    """Other times of the same kind as those of a series, as numbers from the same origin (m,)."""
+    """Other times (m,) of the same kind as the times of a series, as numbers from the same origin."""
     if like.origin is None and _is_text(np.asarray(times)):
         fix = 'pass lengths of time, as pandas.Timedelta("00:07:30")' if like.unit == "seconds" else "pass numbers"
         raise KindError(f"times that are {like.kind}, as those of the series", got="text", fix=fix)
@@ -83,7 +83,7 @@ def read_moments(times: ArrayLike, like: Times) -> Floats:
 
 
 def moment_in_words(moment: float, times: Times) -> str:
-    """A time of a series as text: its date, hours and minutes of a length of time, the number of its row, or the number itself.
+    """The text of a time of a series: its date, hours and minutes of a length of time, the number of its row, or the number.
 
     >>> moment_in_words(4.0, Times(np.arange(9.0), "steps")), moment_in_words(3600.0, read_times(["2024-01-01", "2024-01-02"], 2))
     ('row 5', '2024-01-01 01:00')
@@ -99,7 +99,7 @@ def moment_in_words(moment: float, times: Times) -> str:
 
 
 def date_in_words(date: Any, zone: tzinfo | None = None) -> str:
-    """A date, in UTC if there is a zone, as text in that zone without a time of day at midnight; numbers as they are.
+    """The text of a date, converted from UTC to the zone if there is one, without a time of day at midnight; also of a number.
 
     >>> date_in_words(np.datetime64("2024-06-01T22:00"), ZoneInfo("Europe/Berlin")), date_in_words(2.5)
     ('2024-06-02', '2.5')
@@ -114,17 +114,17 @@ def date_in_words(date: Any, zone: tzinfo | None = None) -> str:
 
 
 def moments_as_passed(moments: Floats, like: Times) -> Any:
-    """Other moments (m,) in the form in which a series' times were passed, as `read_moments` reads them."""
+    """Other moments (m,) in the form in which the times of a series were passed and `read_moments` reads them."""
     return with_zone(like._replace(moments=moments).as_passed, like.zone)
 
 
 def with_zone(times: NDArray[Any], zone: tzinfo | None) -> Any:
-    """Times `as_passed` in the form in which `read_moments` reads them: dates that have a time zone as dates of Python in UTC."""
+    """Times `as_passed` in the form that `read_moments` reads: dates that have a time zone as Python dates in UTC."""
     return times if zone is None else [date.replace(tzinfo=UTC) for date in times.tolist()]
 
 
 def read_dates(times: ArrayLike) -> tuple[NDArray[Any], tzinfo | None]:
-    """Dates as datetime64, in UTC where they have a time zone, and this zone."""
+    """Dates as datetime64, in UTC if they have a time zone, and the zone."""
     array, zone = _time_array(times)
     if array.dtype.kind != "M":
         raise KindError("dates", got=f"dtype {array.dtype}", fix="pass numpy.datetime64 or datetime")
@@ -132,7 +132,7 @@ def read_dates(times: ArrayLike) -> tuple[NDArray[Any], tzinfo | None]:
 
 
 def check_zone(zone: tzinfo | None, series_zone: tzinfo | None) -> None:
-    """Raise where times have a time zone and those of the series have none, or the other way round."""
+    """Raise KindError if only the times or only the series have a time zone."""
     if zone is None and series_zone is not None:
         fix = f'add it, as in 2024-12-31T12:00+00:00 or pandas.Timestamp("2024-12-31 12:00", tz="{series_zone}")'
         raise KindError("times with a time zone, as the series has", got="times without one", fix=fix)
@@ -142,7 +142,7 @@ def check_zone(zone: tzinfo | None, series_zone: tzinfo | None) -> None:
 
 
 def parse_texts(texts: Sequence[str]) -> tuple[NDArray[Any], tzinfo | None]:
-    """Dates in ISO 8601 as datetime64 (n,), in UTC and with their zone where they end in Z or in a distance from UTC, as +02:00.
+    """Dates in ISO 8601 as datetime64 (n,), in UTC and with their zone if they end in Z or in a distance from UTC, such as +02:00.
 
     >>> parse_texts(["2024-06-02T12:00-04:00"])
     (array(['2024-06-02T16:00:00.000000'], dtype='datetime64[us]'), datetime.timezone.utc)
@@ -163,9 +163,9 @@ def parse_texts(texts: Sequence[str]) -> tuple[NDArray[Any], tzinfo | None]:
 
 
 def _time_array(times: Any) -> tuple[NDArray[Any], tzinfo | None]:
-    """Times as an array; dates of Python, NumPy, pandas or polars as datetime64, in UTC where they have a time zone, and this zone."""
+    """Times as an array, dates of Python, NumPy, pandas or polars as datetime64, in UTC if they have a time zone, and the zone."""
     kind: Any = getattr(times, "dtype", None)
-    if str(kind).startswith("period["):  # pandas; each begins at a date
+    if str(kind).startswith("period["):  # a period of pandas counts as the date at which it begins
         times = getattr(times, "dt", times).to_timestamp()
         kind = times.dtype
     dated = getattr(kind, "kind", "") == "M" and not isinstance(kind, np.dtype)
@@ -192,12 +192,12 @@ def _all_are(kind: type, array: NDArray[Any]) -> bool:
 
 
 def _date_array(dates: list[Any]) -> tuple[NDArray[Any], tzinfo | None]:
-    """Dates of Python as datetime64, in UTC where they have a time zone, and their zone."""
+    """Python dates as datetime64, in UTC if they have a time zone, and their zone."""
     known = [one for one in dates if one == one]  # NaT, which has no zone, is refused later
     zones = [getattr(one, "tzinfo", None) for one in known]
     _refuse_mixed([zone is not None for zone in zones], known)
     zone = zones[0] if zones else None
-    if len(set(zones)) > 1:  # fixed distances, as datetime.fromisoformat reads them
+    if len(set(zones)) > 1:  # fixed distances from UTC, as from datetime.fromisoformat
         zone = recorded_zone(known)
     plain = [one if zone is None else one.astimezone(UTC).replace(tzinfo=None) for one in known]
     array = np.full(len(dates), np.datetime64("NaT", "us"), dtype="datetime64[us]")
@@ -219,7 +219,7 @@ def _dtype_zone(kind: Any) -> tzinfo | None:
         return zone
     try:
         return ZoneInfo(zone)
-    except (KeyError, ValueError):  # as "+02:00", which the name of no zone is
+    except (KeyError, ValueError):  # for example "+02:00", which names no zone
         return UTC
 
 

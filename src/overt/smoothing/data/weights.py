@@ -1,17 +1,17 @@
-"""Robust weights, from the distance of each value from the median of its neighbours."""
+"""Robust weights from the distances between values and the medians of their neighbours."""
 
 import numpy as np
 
 from overt.smoothing.data.series import Floats
 
-# Neighbours to either side.
+# NEIGHBOURS: neighbours on either side in the median.
 NEIGHBOURS = 4
-# Median absolute deviations beyond which the weight is 0 (Cleveland 1979, section 2.2).
+# CUTOFF: median absolute deviations beyond which the weight is 0 (Cleveland 1979, section 2.2).
 CUTOFF = 6.0
 
 
 def neighbour_medians(values: Floats, reach: int) -> Floats:
-    """The median of so many neighbours to either side of each value (n,), without the value itself; the ends are reflected.
+    """The median of `reach` neighbours on either side of values (n,), without the value itself; the ends are reflected.
 
     >>> neighbour_medians(np.array([1.0, 2.0, 9.0, 4.0, 5.0]), 1)
     array([2., 5., 3., 7., 4.])
@@ -22,7 +22,7 @@ def neighbour_medians(values: Floats, reach: int) -> Floats:
 
 
 def downweight_outliers(values: Floats, times: Floats, weights: Floats | None) -> Floats:
-    """The weights (n,) (1 where None), reduced for outliers; values in any order of their times, NaN where missing."""
+    """The weights (n,) (1 if None), reduced for outliers; values in any order of their times, NaN if missing."""
     known = np.flatnonzero(~np.isnan(values))
     known = known[np.argsort(times[known], kind="stable")]
     reduced = np.ones(values.size) if weights is None else weights.copy()
@@ -31,11 +31,11 @@ def downweight_outliers(values: Floats, times: Floats, weights: Floats | None) -
 
 
 def outlier_weights(values: Floats) -> Floats:
-    """Bisquare weights (1 − (r/6s)²)² of values (n,) in the order of their times; 0 where |r| ≥ 6s.
+    """Bisquare weights (1 − (r/6s)²)² of values (n,) in the order of their times; 0 if |r| ≥ 6s.
 
     The residual r is the distance from the median of four neighbours on either side, s the median of all |r|: the weights of
     Cleveland's robust regression (1979, section 2.2), with residuals that outliers do not influence. If more than half of the
-    values equal their neighbours' median (s = 0), these have weight 1 and the others 0.
+    values equal the median of their neighbours (s = 0), these values have weight 1 and the others 0.
 
     >>> outlier_weights(np.array([1.0, 2.0, 1.0, 2.0, 90.0, 2.0, 1.0, 2.0, 1.0])).round(1)
     array([0.9, 1. , 0.9, 1. , 0. , 1. , 0.9, 1. , 0.9])

@@ -1,19 +1,19 @@
-"""The time zone of dates that name their own distances from UTC, as 2024-07-01T12:00+02:00."""
+"""The time zone of dates that contain their distance from UTC, such as 2024-07-01T12:00+02:00."""
 
 import bisect
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
-# Summer time begins and ends twice a year; dates whose distances from UTC change more often than once in so many days follow no one clock.
+# SELDOM: least mean time between changes of a clock (summer time has two a year); dates with more changes follow no single clock.
 SELDOM = timedelta(days=60)
 
 
 class RecordedZone(tzinfo):
-    """A clock that is set forward and back: each distance from UTC holds until the next one."""
+    """A clock that is set forward and back: a distance from UTC holds until the next change."""
 
     def __init__(self, starts: Sequence[datetime], offsets: Sequence[timedelta]) -> None:
-        self._starts, self._offsets = list(starts), list(offsets)  # starts in UTC, ascending, of all offsets but the first
+        self._starts, self._offsets = list(starts), list(offsets)  # ascending starts in UTC of all offsets but the first
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RecordedZone, (self._starts, self._offsets)
@@ -25,7 +25,7 @@ class RecordedZone(tzinfo):
         return " and ".join(dict.fromkeys(_name(offset) for offset in self._offsets))
 
     def fromutc(self, dt: datetime) -> datetime:
-        """A moment in UTC as the clock shows it; the second time of an hour that it shows twice has fold=1."""
+        """The local time of a moment in UTC; an hour that the clock shows twice has fold=1 the second time."""
         moment = dt.replace(tzinfo=None)
         index = bisect.bisect_right(self._starts, moment)
         local = moment + self._offsets[index]
@@ -33,7 +33,7 @@ class RecordedZone(tzinfo):
         return local.replace(tzinfo=self, fold=int(second))
 
     def utcoffset(self, dt: datetime | None) -> timedelta:
-        """The distance from UTC of a time that the clock shows."""
+        """The distance from UTC of a local time."""
         if dt is None:
             return self._offsets[0]
         local, ends = dt.replace(tzinfo=None, fold=0), [datetime.min, *self._starts, datetime.max]
@@ -42,15 +42,15 @@ class RecordedZone(tzinfo):
         return offsets[-1 if dt.fold else 0] if offsets else self._offsets[0]
 
     def dst(self, dt: datetime | None) -> None:
-        """Not known."""
+        """Unknown, None."""
 
     def tzname(self, dt: datetime | None) -> str:
-        """The distance from UTC, as UTC+02:00."""
+        """The distance from UTC, for example UTC+02:00."""
         return _name(self.utcoffset(dt))
 
 
 def recorded_zone(dates: Sequence[datetime]) -> tzinfo:
-    """The zone of dates that have distances from UTC: that of a clock that is set forward and back, or UTC where they are of no one clock.
+    """The zone of dates with distances from UTC: a clock that is set forward and back, or UTC if no single clock fits.
 
     >>> summer, winter = (datetime.fromisoformat(f"2024-10-27T02:30+0{hours}:00") for hours in (2, 1))
     >>> zone = recorded_zone([summer, winter])
