@@ -1,8 +1,8 @@
 """Parameter-free self-attention on series and vectors, in NumPy.
 
-The sequence's own numbers are queries, keys and values; nothing is trained. From the bottom up: `data` reads and checks the input,
-`heads` compute attention with each kind of keys, `selection` estimates noise and risk and mixes the heads, `api` has `smooth` and
-`analyze`, and `result` what they return. `vectors` is the same mechanism on vectors. On these stand `streaming`, the causal
+The numbers of the sequence are queries, keys and values; nothing is trained. From the bottom up: `data` reads and checks the input,
+`heads` compute attention with every kind of keys, `selection` estimates noise and risk and mixes the heads, `api` has `smooth` and
+`analyze`, `result` is the result of `analyze`. `vectors` is the same mechanism on vectors. Built on these are `streaming`, the causal
 form point by point, `estimators` for scikit-learn and aeon, and `batch`, for many series.
 """
 

@@ -1,4 +1,4 @@
-"""One series from its values to the finished smoothing: before the heads, by them, and after them."""
+"""The analysis of a series, from its values to the finished smoothing: the steps before, in and after the heads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ from overt.smoothing.selection.risk import combined_risk, configured_head, leave
 from overt.smoothing.selection.tails import tail_factor
 from overt.smoothing.selection.varying import MIN_POINTS, residual_levels
 
-# Points to either side of deleted ones that the curve without them is computed from.
+# MARGIN: points on either side of deleted points from which the curve without them is computed.
 MARGIN = 512
 
 
@@ -43,7 +43,7 @@ class Rest:
     """One series in its own units, without seasons and isolated outliers."""
 
     series: Series
-    values: Floats  # as they were passed (n,)
+    values: Floats  # as passed (n,)
     times: Times
     options: Options
     missing: NDArray[np.bool_]  # NaN, or of weight 0 (n,)
@@ -56,8 +56,8 @@ class PreparedSeries(Rest):
     """One series before the heads, with its noise."""
 
     estimate: NoiseEstimate
-    levels: Floats  # σ of each point at weight 1, for the heads (n,)
-    risk_levels: Floats  # the same from differences alone: those from a curve's residuals would judge that curve by itself (n,)
+    levels: Floats  # σ at weight 1, for the heads (n,)
+    risk_levels: Floats  # σ from differences only (n,): levels from the residuals of a curve would judge that curve by itself
 
 
 def analyze_series(series: Observed) -> Smoothing:
@@ -67,7 +67,7 @@ def analyze_series(series: Observed) -> Smoothing:
 
 
 def analyze_together(several: Sequence[Observed]) -> list[Smoothing]:
-    """Smooth several series under the same options; short ones of one length, on a grid, go through the bank at once."""
+    """Smooth several series with the same options; short series of one length, on a grid, go through the bank at once."""
     finished = {index: _analyze_transformed(series) for index, series in enumerate(several)}
     rests = {index: _rest(several[index]) for index, smoothing in finished.items() if smoothing is None}
     alike: dict[Any, list[tuple[int, PreparedSeries]]] = {}
@@ -87,7 +87,7 @@ def analyze_together(several: Sequence[Observed]) -> list[Smoothing]:
 
 
 def _doubted(smoothing: Smoothing) -> Smoothing:
-    """The same without a band where some of its values may be error codes."""
+    """The smoothing, without a band if some of its values may be error codes."""
     if smoothing.withheld or not smoothing.options.cleans:
         return smoothing
     values = np.where(smoothing.outliers, np.nan, smoothing.observed)[np.argsort(smoothing.times.moments, kind="stable")]
@@ -96,7 +96,7 @@ def _doubted(smoothing: Smoothing) -> Smoothing:
 
 
 def _analyze_transformed(series: Observed) -> Smoothing | None:
-    """The smoothing of a series by that of another one, of its logarithms or its values without repeats; None for most."""
+    """The smoothing of a series by way of another one, for example its logarithms or its values without repeats; None for most."""
     values, times, options = series.values, series.times, series.options
     if options.span is not None:
         automatic = analyze_series(series.under(options.automatic))
@@ -107,7 +107,7 @@ def _analyze_transformed(series: Observed) -> Smoothing | None:
         return kind.smooth(series.under(free), analyze_series).within(options)
     if not repeats.out.any():
         return None
-    # Flat runs get their own values back, so that no gap of theirs is filled.
+    # Flat runs get their own values back, so their gaps need no filling.
     fill = bool(repeats.copies.any() or (options.fill and (np.isnan(values) & ~repeats.flat).any()))
     others, filling = repeats.others(values, times), replace(options, fill=fill)
     if repeats.events > 1:  # a mean far out has a large amount, which is no error
@@ -118,7 +118,7 @@ def _analyze_transformed(series: Observed) -> Smoothing | None:
 
 
 def _rest(inputs: Observed) -> Rest:
-    """What is done before the noise is estimated: units, seasons, outliers."""
+    """The series before the noise is estimated: in its own units, without seasons and outliers."""
     options = replace(inputs.options, noise=None) if isinstance(inputs.options.noise, str) else inputs.options
     series, missing = arranged(inputs)
     series, seasons, outliers = without_seasons(series, inputs.times, options)
@@ -126,7 +126,7 @@ def _rest(inputs: Observed) -> Rest:
 
 
 def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate]:
-    """The noise of each series without its seasons: of short ones at equal steps, those of one length at once."""
+    """The noise of the series without their seasons; short series of one length at equal steps are estimated at once."""
     estimates: dict[int, NoiseEstimate] = {}
     lengths: dict[int, list[int]] = {}
     for index, rest in enumerate(rests):
@@ -145,7 +145,7 @@ def _noise_estimates(rests: Sequence[Rest]) -> list[NoiseEstimate]:
 
 
 def finish(prepared: PreparedSeries, bank: BankOutputs | None) -> Smoothing:
-    """The smoothing from the outputs of the bank, or by one head where it is None."""
+    """The smoothing from the outputs of the bank, or by one head if it is None."""
     series, options, seasons, levels = prepared.series, prepared.options, prepared.seasons, prepared.levels
     components = np.zeros((1, series.times.size)) if seasons is None else seasons.at(series.times)
     head, filling, seasonal = None, None, components.sum(axis=0)
@@ -189,7 +189,7 @@ def finish(prepared: PreparedSeries, bank: BankOutputs | None) -> Smoothing:
 
 
 def _withheld(prepared: PreparedSeries, curve: Floats, outputs: Outputs) -> str:
-    """Why there is no band: the noise is not white, or the curve (n,), or the outputs at known points (k,), contradict it; "" otherwise."""
+    """Why there is no band: the noise is not white, or the curve (n,) or the outputs at known points (k,) contradict it; else ""."""
     estimate, known, freedom = prepared.estimate, ~prepared.missing, float(outputs.leverages.sum())
     if not estimate.white or prepared.options.noise is not None:
         return "" if estimate.white else estimate.reason
@@ -201,7 +201,7 @@ def _withheld(prepared: PreparedSeries, curve: Floats, outputs: Outputs) -> str:
 
 
 def arranged(inputs: Observed) -> tuple[Series, NDArray[np.bool_]]:
-    """The series in its own units, and which points are missing: NaN, or of weight 0."""
+    """The series in its own units, and the mask of missing points: NaN, or of weight 0."""
     values, moments, weights, options = inputs.values, inputs.times.moments, inputs.weights, inputs.options
     if weights is not None:
         values = np.where(weights > 0, values, np.nan)
@@ -211,7 +211,7 @@ def arranged(inputs: Observed) -> tuple[Series, NDArray[np.bool_]]:
     if missing.all() and inputs.column:
         got = f"only NaN in column {inputs.column}"
         raise InputError("at least one value in each column", got=got, fix="leave that column out")
-    # The dot score is not shift-invariant: it gets the values as they are.
+    # The dot score is not shift-invariant: it gets the values unshifted.
     series = arrange(values, moments, weights, shift=options.score == "gaussian")
     if options.score == "dot" and series.key_weights is not None and np.ptp(series.key_weights) > 0:
         fix = 'leave out weights and robust, or pass score="gaussian"'
@@ -228,14 +228,14 @@ def restored(series: Series, options: Options, outputs: Floats, missing: NDArray
 
 
 def _risk(prepared: PreparedSeries, outputs: Outputs, variances: Floats | None) -> tuple[float, float]:
-    """The estimated risk and its standard error: Stein's, joined with the variances of a bank.
+    """The estimated risk and its standard error, by Stein's estimate, combined with the variances of a bank.
 
-    A curve that follows noise which is not white has its error: what the mean square of the noise exceeds that of the residuals by, as
-    of a projection, whose residuals are orthogonal to the noise that it keeps.
+    A curve that follows noise which is not white contains this noise as error: the mean square of the noise minus that of the residuals,
+    as for a projection, whose residuals are orthogonal to the noise that it keeps.
     """
     series, estimate, noise = prepared.series, prepared.estimate, key_noise(prepared.series, prepared.risk_levels)
     followed = outputs.at(series.present)
-    if estimate.possible is not None:  # Σ_j W_ij ρ^|i − j| in the place of W_ii
+    if estimate.possible is not None:  # Σ_j W_ij ρ^|i − j| replaces W_ii
         noise = noise * estimate.level_factor
         factors = estimate.variance_factors(2**0.5 * followed.leverages) / estimate.level_factor**2
         followed = followed._replace(leverages=followed.leverages * np.maximum(factors, 1.0))
@@ -248,7 +248,7 @@ def _risk(prepared: PreparedSeries, outputs: Outputs, variances: Floats | None) 
         risk = max(risk, float(np.mean(np.minimum(noise, key_noise(series, prepared.levels)) ** 2 - residuals**2)))
     if variances is None or not prepared.options.fill:
         return risk, error
-    # Points without a value, of the grid that the others are on, have the variances of what fills them; a constant has no larger ones.
+    # Missing points of the grid have the variances of their filling, at most the variance of the values, the error of a constant curve.
     first, last = series.present[[0, -1]]
     grid = np.arange(first, last, int(np.gcd.reduce(np.diff(series.present))) or 1)
     filled = np.minimum(variances[grid[np.isnan(series.values[grid])]], np.var(series.key_values))
@@ -257,13 +257,13 @@ def _risk(prepared: PreparedSeries, outputs: Outputs, variances: Floats | None) 
 
 
 def _prepared(rest: Rest, estimate: NoiseEstimate) -> PreparedSeries:
-    """A rest with its noise, its levels, and those for risks, from the series without its seasons.
+    """A series without seasons and outliers with its noise, its levels, and its levels for risks.
 
-    Rounded values and others that are not white have no tails, but raising their level makes a smoother curve; risks are judged without.
+    Noise that is not white, such as rounding, has no tails, but raising its level makes a smoother curve; risks use the unraised level.
     """
     series, options = rest.series, rest.options
     if options.from_curve or (options.noise is not None and series.present.size < LEAST_POINTS):
-        # Counts and outcomes are coarse, and drawn one by one; a level that was passed need not show in few values.
+        # Counts and outcomes are coarse but independent; a passed level need not be visible in few values.
         estimate = replace(estimate, white=True, reason="")
     if options.noise is None and options.two_sided_bank and on_grid(series.key_times):
         estimate = estimate.allowing(series.key_values)
@@ -277,7 +277,7 @@ def _prepared(rest: Rest, estimate: NoiseEstimate) -> PreparedSeries:
 
 
 def _with_tails(estimate: NoiseEstimate, series: Series, options: Options, levels: Floats) -> NoiseEstimate:
-    """The noise with the level that its tails have, of these trimmed levels (n,); as it is if it is correlated, or perhaps."""
+    """The noise with its trimmed `levels` (n,) raised to include the tails; unchanged if it is, or may be, correlated."""
     if not options.two_sided_bank or options.weighs_outliers:
         return estimate
     if estimate.correlation or estimate.level_factor > PERHAPS_CORRELATED:
@@ -286,7 +286,7 @@ def _with_tails(estimate: NoiseEstimate, series: Series, options: Options, level
 
 
 def _refined(prepared: PreparedSeries, bank: BankOutputs) -> tuple[PreparedSeries, BankOutputs]:
-    """Where the noise's level varies: that level from the residuals of the first curve, and the bank once more."""
+    """The noise level from the residuals of the first curve, and the bank with it, if the level varies; else both unchanged."""
     series, options, estimate = prepared.series, prepared.options, prepared.estimate
     varies = estimate.levels is not None and options.noise is None and not options.causal
     if not varies or prepared.seasons is not None or series.key_weights is not None or series.present.size < MIN_POINTS:
@@ -303,7 +303,7 @@ def _refined(prepared: PreparedSeries, bank: BankOutputs) -> tuple[PreparedSerie
 
 
 def _filling(prepared: PreparedSeries, season: Floats) -> Filling:
-    """How missing points are filled. Where only outliers are missing, the bank's curve stays, and nothing is judged."""
+    """The filling of missing points, chosen by predictions of known points; if only outliers are missing, the bank's curve stays."""
     series, levels = prepared.series, prepared.levels
     missing = np.flatnonzero(np.isnan(series.values))
     first, last = series.present[[0, -1]]
@@ -329,10 +329,10 @@ def _filling(prepared: PreparedSeries, season: Floats) -> Filling:
 def _bank_outputs(
     prepared: PreparedSeries, bank: BankOutputs, season: Floats, filling: Filling | None
 ) -> tuple[Outputs, Floats]:
-    """The bank's outputs and variances, with what the seasons add to these, and with missing points filled.
+    """The bank's outputs and variances, including the contributions of the seasons, and with missing points filled.
 
-    There, variances are at least the squared errors of deleted values beyond their noise. Points at one time have one value, the mean of
-    theirs; their leverages and variances are hardly different, and joined in the same way.
+    Variances at missing points are at least the squared errors of deleted values beyond their noise. Points at one time get the mean of
+    their values; their leverages and variances, which hardly differ, are averaged, too.
     """
     series, levels, seasons = prepared.series, prepared.levels, prepared.seasons
     added = np.zeros(bank.values.size) if seasons is None else seasons.leverages(bank.leverages)
@@ -347,14 +347,14 @@ def _bank_outputs(
 
 
 def _widened(prepared: PreparedSeries, outputs: Outputs, variances: Floats, seasonal: Floats) -> Floats:
-    """The variances (n,) with what correlations add that few points do not exclude, or what was lost of the signal, if that is more."""
+    """The variances (n,) times the larger of two factors: for correlations that few points do not exclude, and for lost signal."""
     present = prepared.series.present
     lost = lost_signal((outputs.values + seasonal)[present], variances[present])
     return variances * np.maximum(prepared.estimate.variance_factors(outputs.leverages), lost)
 
 
 def _one_head(series: Series, head: SeriesHead, levels: Floats, options: Options) -> tuple[Outputs, Floats | None]:
-    """The outputs of one head, and their variances where a bandwidth of time was passed."""
+    """The outputs of one head, and their variances if a time bandwidth was passed."""
     if not isinstance(head.keys, TimeKeys):
         return attend_head(series, head), None
     local = attend_in_time(series, head, head.keys.bandwidth)
@@ -366,12 +366,12 @@ def _noisy(prepared: PreparedSeries) -> NoisySeries:
 
 
 def _banks(several: Sequence[PreparedSeries]) -> list[BankOutputs]:
-    """The outputs of the bank for each of several series of one grid, or for one of any times."""
+    """The outputs of the bank for several series on one grid, or for one series at any times."""
     first, causal, noisy = several[0], several[0].options.causal, [_noisy(prepared) for prepared in several]
     joined = NoisySeries.joined(noisy) if len(noisy) > 1 else noisy[0]
     banks = attend_bank(joined, causal=causal, correlation=first.estimate.correlation)
     if causal:
-        banks.values[0, : first.series.present[0]] = np.nan  # before the first value there is nothing to attend to
+        banks.values[0, : first.series.present[0]] = np.nan  # points before the first value have no key
     return [banks.one(row) for row in range(len(several))]
 
 

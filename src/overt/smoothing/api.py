@@ -51,68 +51,68 @@ def smooth(
     missing: float | Sequence[float] = (),
     at: ArrayLike | None = None,
 ) -> Any:
-    """Smooth a series by parameter-free self-attention: y_i = Σ_j W_ij x_j, W = softmax_j of the similarity of j to i.
+    """Smooth a series by parameter-free self-attention: y_i = Σ_j W_ij x_j, W = softmax_j of the similarity s_ij of j to i.
 
-    **keys** define the similarity. "auto": a bank of many heads of all kinds, mixed point by point by their estimated risk.
-    It needs no choice and suits smooth, jumpy and spiky series (`bank`, `mixture`). "time": s_ij = −(t_i − t_j)²/2h², which is
-    kernel regression (Nadaraya 1964, Watson 1964). Instead of the weighted mean (**degree** 0) it can fit a line (1) or a parabola
-    (2). "value": s_ij = −(x_i − x_j)²/2h², one mean-shift step, which ignores order. "both": the sum of the two, the bilateral
-    filter, which keeps edges; `bandwidth` is then (time, value). "patch": compares the 11 points around i and j, non-local means.
-    Its h is the typical difference of two similar points; without a window it attends to 200 points on either side.
+    x (n,) or (n, columns), smoothed column by column; times (n,), numbers or dates (a pandas DatetimeIndex counts), in any order, equal
+    times allowed. Returns the curve as float64 of the same shape, as a pandas object for a pandas object; or the curve **at** other
+    times (m,), see `Smoothing.at`. NaN is a missing value: it is no key. It is filled, or stays NaN if the window or `causal` leave it
+    no key, or if **fill** is False. Memory is linear in n.
 
-    **bandwidth** h is in the unit of the times (steps where none are passed, seconds for dates) or of the values; where times are
-    dates, it may be "7D" or "12h". A warning says where it is below half a step between points. "auto" is the bandwidth of least risk
-    by Stein's unbiased estimate, the mean of (x_i − y_i)² − σ² + 2σ² ∂y_i/∂x_i, with the full
-    derivative. Every automatic choice assumes noise that is independent from point to point. With keys="auto", without
-    `causal` and at equal steps, correlation up to 0.87 is estimated, from 250 points on, and taken into the risk; elsewhere
-    correlated noise is treated as signal. **noise** is its standard deviation σ, one number or one for each point; None
-    estimates it from differences. "poisson" says that the values are counts, of which each has its mean as variance: 2√(x +
-    3/8) is smoothed, whose noise has one level, and the curve is brought back without bias (`noise.counts`); with
-    keys="auto" it becomes the variances under which the counts themselves are smoothed, from a mean of ½ on. None finds such
-    counts by itself, with keys="auto", outcomes of two values and noise in proportion to values over decades too
-    (`noise.recognized`); "gaussian" turns this off.
+    **keys** define the similarity. "auto" is a bank of many heads of all kinds, mixed point by point by their estimated risk: it needs
+    no choice and suits smooth, jumpy and spiky series (`bank`, `mixture`). "time" is kernel regression, s_ij = −(t_i − t_j)²/2h²
+    (Nadaraya 1964, Watson 1964), with a weighted mean (**degree** 0), a line (1) or a parabola (2). "value" is one mean-shift step,
+    s_ij = −(x_i − x_j)²/2h², and ignores order. "both" is the sum of these two, the bilateral filter, which keeps edges; `bandwidth` is
+    then (time, value). "patch" is non-local means: it compares the 11 points around i and j, its h is the typical difference of two
+    similar points, and it attends to 200 points on either side if there is no window.
 
-    **weights** are 1/variance of each value up to a factor; 0 makes it missing. With weights, noise is that of a point of weight 1: pass
-    one number, not one for each point. **robust** "auto", with keys="auto" and
-    without `causal`, leaves out isolated wild values and brings in the tails of noise that has heavy ones (`outliers.clean`); on
-    normal noise it changes next to nothing. True reduces the weight of whatever is far from the median of its neighbours, sharp peaks
-    too; False takes every value as it is.
+    **bandwidth** h is in the unit of the times (steps without times, seconds for dates) or of the values; it may be "7D" or "12h" if
+    times are dates. A warning is given if it is below half a step between points. "auto" is the bandwidth of least risk by Stein's
+    unbiased estimate, the mean of (x_i − y_i)² − σ² + 2σ² ∂y_i/∂x_i, with the full derivative. Every automatic choice assumes noise
+    that is independent from point to point. With keys="auto", without `causal`, at equal steps and from 250 points on, correlation
+    up to 0.87 is estimated and included in the risk; otherwise correlated noise is treated as signal.
 
-    **score** "dot" is the literal recipe, softmax_j(scale·x_i·x_j) with a number as scale, and **normalizer** "sum" its simplest
-    form. They are kept for teaching, with keys="value". The dot score does not measure similarity of single numbers. It changes with the
-    zero of the scale (adding c to the series multiplies each weight by e^(scale·c·x_j)), prefers large values to near ones,
-    ignores time, and for a large scale maps every point to the maximum or the minimum. The plain sum does not even
-    depend on i: W_ij = x_i x_j / Σ_k x_i x_k = x_j / Σ_k x_k, since x_i cancels, so that every y_i is the constant
-    Σ_j x_j² / Σ_k x_k.
+    **noise** is the standard deviation σ of the noise, one number or one number per point; None estimates it from differences. "poisson"
+    declares counts, whose variance is their mean. The transform 2√(x + 3/8), whose noise has one level, is smoothed, and its curve is
+    converted back without bias (`noise.counts`); with keys="auto" and a mean of ½ or more, the counts themselves are then smoothed, with
+    this curve as their variances. None also recognizes such counts, outcomes of two values, and noise in proportion to values over
+    decades if keys="auto" (`noise.recognized`); "gaussian" turns this off.
 
-    **scale** is the one on which the noise has one level: "log" for noise in proportion to the values, "sqrt" for noise that grows
-    with their root, "logit" for rates between **bounds**, which are 0 and 1 if none are passed. The curve is brought back as the mean of
-    the values, the band by its ends. "auto" takes logarithms where values span decades and scatter in proportion, and logits of rates
-    that come near a bound; "linear" takes neither. A `noise` that is passed is of one level on the scale. **bounds** (low, high), either
-    of them None, are kept by the curve and the band; values beyond are refused. **circular** is a full turn of values that are angles
-    or times of day, 360 or 24: they are smoothed the shorter way round, the curve is from 0 to `circular`, and the band may go beyond.
-    **missing** lists numbers that mark a missing value, as −999.
+    **weights** are 1/variance of the values up to a factor; 0 makes a value missing. With weights, noise is one number, the σ of a point
+    of weight 1.
 
-    **period** is the length of a season, or of several in a list: a number in the unit of the times, or "7D", "12h" where these are
-    dates. A season is attention to the same phase of other cycles, as the same hour of other days, and the bank smooths the rest
-    (`analyze` returns both). A season that does not repeat comes to nothing. "auto" looks for periods, and takes none from noise.
+    **robust** "auto" removes isolated outliers and moves heavy tails of the noise towards its middle (`outliers.clean`), if keys="auto"
+    and without `causal`; it changes next to nothing on normal noise. True reduces the weight of all values far from the median of their
+    neighbours, including sharp peaks; False uses every value unchanged.
 
-    **span** is the simple choice by hand: a length of time such as "7D", or a number in the unit of the times, over which to average. It
-    stands for time keys whose Gaussian lets as much noise through as a running mean over the span, h = span/2√π, and a line, which
-    does not flatten slopes as a mean does. A warning says so where that is estimated to raise the error over what "auto" chooses.
+    **score** "dot" is the literal recipe, softmax_j(scale·x_i·x_j) with a number as scale, and **normalizer** "sum" its simplest form.
+    Both are for teaching, with keys="value". The dot score does not measure the similarity of single numbers: it changes with the zero
+    of the scale (adding c to the series multiplies each weight by e^(scale·c·x_j)), prefers large values to near ones, ignores time,
+    and maps every point to the maximum or the minimum if the scale is large. The plain sum does not even depend on i, since x_i cancels:
+    W_ij = x_i x_j / Σ_k x_i x_k = x_j / Σ_k x_k, so every y_i is the constant Σ_j x_j² / Σ_k x_k.
 
-    **window** is the largest distance in time, to either side, over which a point attends: a number, or "7D" or "12h" where times are
-    dates. **causal** restricts each point to the present and past. Without it each value depends on later data, so the curve is not a
-    forecast. What is chosen once for the whole series uses later data even then: the noise level, the heads of "auto", an automatic
-    bandwidth, the outliers of `robust`. So later data change the past, by tenths of the noise at 60 points and less in longer series.
-    With keys other than "auto", a bandwidth and without robust=True, later data change nothing.
+    **scale** is the scale on which the noise has one level: "log" for noise in proportion to the values, "sqrt" for noise that grows with
+    their root, "logit" for rates between **bounds**, by default 0 and 1. A passed `noise` is the level on this scale. The curve is
+    converted back to the mean of the values, the band by its ends. "auto" takes logarithms if values span decades and have noise in
+    proportion, and logits of rates that come near a bound; "linear" takes neither. The curve and the band keep the **bounds** (low,
+    high), either of which may be None; values beyond are refused. **circular** is the full turn of angles or times of day, 360 or 24:
+    they are smoothed the shorter way round, the curve is from 0 to `circular`, and the band may go beyond. **missing** lists numbers that
+    mark a missing value, such as −999.
 
-    x (n,) or (n, columns), smoothed column by column; times (n,), in any order, equal ones allowed, numbers or dates (a pandas
-    DatetimeIndex counts). NaN is a missing value: it is no key. It is filled, or stays NaN where window or causality
-    leave it no key, or with **fill** False. Returns float64 of the same shape, a pandas object for a pandas object; or the
-    curve **at** other times (m,), see `Smoothing.at`. Memory is linear in n.
+    **period** is the length of a season, or a list for several seasons: a number in the unit of the times, or "7D" or "12h" if times are
+    dates. A season is attention to the same phase of other cycles, for example the same hour of other days; the bank smooths the series
+    without it (`analyze` returns both). A season that does not repeat vanishes. "auto" detects periods, and finds none in noise.
 
-    Raises InputError or KindError, with a fix, for input that is not a series of numbers and for options that do not fit together.
+    **span** is the simple manual choice: the time to average over, "7D" or a number in the unit of the times. It means time keys with a
+    Gaussian that passes as much noise as a running mean over the span, h = span/2√π, and with a line, which does not flatten slopes as a
+    mean does. A warning is given if the span is estimated to have a larger error than "auto".
+
+    **window** is the largest distance in time over which a point attends, to either side: a number, or "7D" or "12h" if times are dates.
+    **causal** restricts a point to the present and the past. Without it the curve depends on later data, so it is not a forecast. Choices
+    that are made once for the whole series use later data even with it: the noise level, the heads of "auto", an automatic bandwidth,
+    the outliers of `robust`. So later data change the past, by tenths of the noise at 60 points and by less in longer series. Later data
+    change nothing if keys are not "auto", a bandwidth is passed, and robust is not True.
+
+    Raises InputError or KindError, with a fix, for input that is not a series of numbers and for options that contradict each other.
 
     >>> smooth([1.0, 2.0, float("nan"), 4.0, 5.0], keys="time", degree=0, bandwidth=0.5).round(2)
     array([1.12, 1.88, 3.  , 4.12, 4.88])
@@ -123,7 +123,7 @@ def smooth(
     passed = read_input(x, times)
     several = read_columns(passed, weights, options)
     options = several[0].options
-    # With nothing to choose, nothing is estimated.
+    # Without an automatic choice no estimate is needed.
     if at is None and options.as_they_are and (options.bandwidths or options.score == "dot"):
         curves, sentences = [_curve(series) for series in several], {options.too_narrow(several[0].times)}
     else:
@@ -158,10 +158,10 @@ def analyze(
     circular: float | None = None,
     missing: float | Sequence[float] = (),
 ) -> Smoothing:
-    """Smooth one series as `smooth` does, and return the curve with band, bandwidth, noise, risk, mixture, weights and a report.
+    """Smooth one series like `smooth`, and return the curve with its band, bandwidth, noise, risk, mixture, weights and a report.
 
-    The arguments are those of `smooth`; x is (n,), or a table of pandas or polars with one column of values. With weights, noise is that
-    of a point of weight 1: pass one number, not one for each point.
+    The arguments have the same meaning as in `smooth`; x is (n,), or a table of pandas or polars with one column of values. With weights,
+    noise is one number, the standard deviation at a point of weight 1.
 
     >>> smoothing = analyze([3.0, 3.0, 3.0, 3.0])
     >>> smoothing.noise, smoothing.values
@@ -180,7 +180,7 @@ def _options(arguments: dict[str, Any]) -> Options:
 
 
 def _curve(inputs: Observed) -> Floats:
-    """The curve alone, by a head whose bandwidth was passed."""
+    """The curve without estimates, by a head with a passed bandwidth."""
     options = inputs.options
     if options.noise is not None:
         read_noise(options.noise, inputs.values.size)  # not used here, but an invalid argument is refused

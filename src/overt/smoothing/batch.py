@@ -1,4 +1,4 @@
-"""Many series, one task each: in this process, in several, or on a Dask cluster, with resumption after a restart."""
+"""Many series, one task per series: in this process, in several, or on a Dask cluster, with resumption after a restart."""
 
 import hashlib
 import itertools
@@ -30,7 +30,7 @@ from overt.smoothing.heads.local.short_grid import LONGEST
 from overt.smoothing.reporting.curve import Curve, empty_curve, extract_curve, load_curves, save_curves
 from overt.smoothing.selection.bank.stages import TOGETHER
 
-# A series of more bytes is sent to a cluster separately: Dask warns of large arguments within a task.
+# _LARGE: bytes beyond which a series is sent to a cluster separately: Dask warns of large arguments within a task.
 _LARGE = 2**20
 
 
@@ -55,7 +55,7 @@ class Task:
 
 
 def smooth_task(task: Task) -> Curve:
-    """Smooth one series; an error contains its name. A series without any value stays empty."""
+    """Smooth one series; errors contain its name. A series without any value stays empty."""
     if np.isnan(task.values).all():
         return empty_curve(task.values.size)
     try:
@@ -66,14 +66,14 @@ def smooth_task(task: Task) -> Curve:
 
 
 def smooth_tasks(tasks: Sequence[Task]) -> list[Curve]:
-    """Smooth several series of one length and with one set of options, at once where that is faster; else one by one."""
+    """Smooth several series of one length and with one set of options, at once if that is faster, else one by one."""
     if len(tasks) == 1:
         return [smooth_task(tasks[0])]
     try:
         options = Options(**tasks[0].options)
         several = [read_columns(read_input(task.values, task.times), None, options)[0] for task in tasks]
         return [extract_curve(smoothing, tasks[0].wanted) for smoothing in analyze_together(several)]
-    except InputError:  # the one that is wrong is named
+    except InputError:  # one by one, so that the error names the wrong series
         return [smooth_task(task) for task in tasks]
 
 
@@ -81,7 +81,7 @@ Bundle = list[Task]
 
 
 class Workers:
-    """A thread of this process and `count` − 1 other processes, which smooth series."""
+    """A thread of this process and `count` − 1 other processes that smooth series."""
 
     def __init__(self, count: int, thread: ThreadPoolExecutor, processes: ProcessPoolExecutor) -> None:
         self.count = count
@@ -89,7 +89,7 @@ class Workers:
         self._in_thread: Future[list[Curve]] | None = None
 
     def submit(self, bundle: Bundle) -> Future[list[Curve]]:
-        """Smooth a bundle in the thread where it is free, else in the next free process."""
+        """Smooth a bundle in the thread if it is free, else in the next free process."""
         if self._in_thread is None or self._in_thread.done():
             self._in_thread = self._thread.submit(smooth_tasks, bundle)
             return self._in_thread
@@ -99,16 +99,16 @@ class Workers:
 def smooth_many(
     tasks: Sequence[Task], *, jobs: int | Workers = 1, dask: str | None = None, parts: Path | None = None
 ) -> Iterator[tuple[int, Curve]]:
-    """Smooth each series separately and yield its index among the tasks with its curve, in the order of completion.
+    """Smooth every series separately and yield its index among the tasks with its curve, in the order of completion.
 
-    Short series of one length are smoothed `TOGETHER` at a time, which gives the same curves to rounding.
+    Short series of one length are smoothed `TOGETHER` at a time, which gives the same curves up to rounding.
 
-    The work is shared by `jobs` processes, this one and others, or by the workers that `start_workers` started earlier, or by those of
-    the Dask scheduler at the address `dask`. With a folder `parts`, curves are stored there before they are yielded, under
-    a hash of their series and options. A job that is started again reads the stored curves and computes the missing ones.
+    The work is shared by `jobs` processes including this one, by workers from `start_workers`, or by the workers of the Dask scheduler
+    at the address `dask`. With a folder `parts`, curves are stored there before they are yielded, under a hash of their series and
+    options. A restarted job reads the stored curves and computes the missing ones.
 
-    Raises InputError, with the name of the series, for one that cannot be smoothed; for a scheduler that does not answer;
-    for a worker that was killed; for a full disk. The curves in `parts` remain.
+    Raises InputError, with the name of the series, if a series cannot be smoothed; also if a scheduler does not answer, a worker was
+    killed or the disk is full. The curves in `parts` remain.
 
     >>> tasks = [Task("a", np.array([1.0, 3.0]), None, {"keys": "value", "bandwidth": 1e9})]
     >>> [(index, curve.values) for index, curve in smooth_many(tasks)]
@@ -131,7 +131,7 @@ def smooth_many(
 
 
 def _digest(bundle: Sequence[Task]) -> str:
-    """A hash of the series, which names their part."""
+    """A hash of the series, which names the file of their curves."""
     return (
         bundle[0].digest
         if len(bundle) == 1
@@ -140,7 +140,7 @@ def _digest(bundle: Sequence[Task]) -> str:
 
 
 def _bundles(tasks: Sequence[Task]) -> Iterator[list[int]]:
-    """Series that may go through the bank at once, in the order of the first of each: short ones of one length, with the same options."""
+    """Bundles of series that may go through the bank at once: short series of one length, with the same options."""
     bundles: dict[tuple[int, str], list[int]] = {}
     for index, task in enumerate(tasks):
         if task.values.size > LONGEST or task.options.get("keys", "auto") != "auto" or "weights" in task.options:
@@ -167,13 +167,13 @@ def _computed(bundles: list[Bundle], jobs: int | Workers, dask: str | None) -> I
 
 @contextmanager
 def start_workers(count: int) -> Iterator[Workers]:
-    """Start `count` workers, at least two, for `smooth_many`: before the series are read, so that they are ready after it."""
+    """Start `count` workers, at least two, for `smooth_many`; call it before reading the series, so that workers start meanwhile."""
     threads = max(1, processors() // count)
-    # Spawned, not forked: a fork of a process with threads, such as that of a progress bar, may deadlock.
+    # Spawned, not forked: a fork of a process with threads, for example of a progress bar, may deadlock.
     processes = ProcessPoolExecutor(count - 1, get_context("spawn"), _begin, (threads,))
     try:
         with ThreadPoolExecutor(1, initializer=native.limit_threads, initargs=(threads,)) as thread:
-            for _ in range(count - 1):  # each call starts one process, as none is ready yet
+            for _ in range(count - 1):  # a call starts one process, as none is ready yet
                 processes.submit(os.getpid)
             yield Workers(count, thread, processes)
     except BrokenProcessPool as error:
@@ -232,7 +232,7 @@ def _on_dask(bundles: list[Bundle], address: str) -> Iterator[tuple[int, list[Cu
 def _as_done(
     bundles: list[Bundle], submit: Callable[[Bundle], Future[list[Curve]]], at_once: int
 ) -> Iterator[tuple[int, list[Curve]]]:
-    """Submit the bundles, `at_once` at a time so that memory stays bounded, and yield each result when it is done."""
+    """Submit the bundles, `at_once` at a time so that memory stays bounded, and yield results when they are done."""
     rest = enumerate(bundles)
     running: dict[Future[list[Curve]], int] = {}
     while True:

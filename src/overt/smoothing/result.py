@@ -1,4 +1,4 @@
-"""What `analyze` returns: a smoothed series with its band, its risk, its weights and a report in sentences."""
+"""The result of `analyze`: a smoothed series with its band, its risk, its weights and a report in sentences."""
 
 import os
 from dataclasses import dataclass, replace
@@ -43,55 +43,54 @@ if TYPE_CHECKING:
 class Smoothing:
     """A smoothed series and the estimates behind it. Times and values are in the caller's units and order.
 
-    `risk` is the estimated mean squared error against the truth, and `risk_error` is the standard error of that estimate: Stein's, with
-    σ²√(2/n), and for the bank that and the band's variance, each as far as it is accurate (`selection.risk.combined_risk`).
-    A risk below two standard errors, or below 0, cannot be told from 0; then only `risk_upper_bound` is informative. Both assume
-    noise that is independent from point to point and close to normal. `degrees_of_freedom` is the sum of the leverages ∂y_i/∂x_i: n
-    for a curve that passes through every point, 1 for the mean. `mixture` holds the weights of the `heads`, averaged over equal runs
-    of points in time.
+    `risk` is the estimated mean squared error against the truth, and `risk_error` the standard error of this estimate: Stein's estimate
+    with σ²√(2/n), combined for the bank with the band's variance, by their accuracies (`selection.risk.combined_risk`). A risk below two
+    standard errors, or below 0, cannot be distinguished from 0; then only `risk_upper_bound` is informative. Both assume noise that is
+    independent from point to point and close to normal. `degrees_of_freedom` is the sum of the leverages ∂y_i/∂x_i: n for a curve
+    through every point, 1 for the mean. `mixture` holds the weights of the `heads`, averaged over equal runs of points in time.
     """
 
     values: Floats  # (n,)
-    bandwidth: float | tuple[float, float] | None  # of time or of value, or (time, value); None for the dot score and the bank
-    noise: float  # standard deviation of a value of weight 1, passed or estimated; root mean square where it varies
+    bandwidth: float | tuple[float, float] | None  # over time or values, or (time, value); None for the dot score and the bank
+    noise: float  # standard deviation of a value of weight 1, passed or estimated; root mean square if it varies
     risk: float
     risk_error: float
     degrees_of_freedom: float
-    leave_one_out: float | None  # mean squared error when each value is predicted from the others; None but for time keys
+    leave_one_out: float | None  # mean squared error of predicting a value from the others; only for time keys, else None
     points: int
     filled: int  # missing points that received a value
     times: Times
     heads: tuple[str, ...]
     mixture: Floats | None  # (heads, cells), None for a single head
-    withheld: str  # why there is no band, one sentence; "" where there is one
+    withheld: str  # why there is no band, one sentence; "" if there is one
     options: Options
     series: Series
     head: SeriesHead | None  # None for the bank
-    estimate: NoiseEstimate  # in the series' own units, as `unit_levels`; `noise_estimate` and `levels` are in the caller's
-    outliers: NDArray[np.bool_]  # (n,) isolated wild values that were left out
-    repeats: Repeats  # runs of equal values that stay as they are, beside others with noise; and values that are held
-    observed: Floats  # (n,) the values as they were passed
+    estimate: NoiseEstimate  # in the series' own units, like `unit_levels`; `noise_estimate` and `levels` are in the caller's
+    outliers: NDArray[np.bool_]  # (n,) isolated outliers that were removed
+    repeats: Repeats  # runs of equal values, which stay unchanged among values with noise; and values that are held
+    observed: Floats  # (n,) the values as passed
     seasons: Seasons | None
-    filling: Filling | None  # of missing points, by time
-    components: Floats  # (n, seasons) each season; one of zeros without a period
+    filling: Filling | None  # curve at missing points, sorted by time
+    components: Floats  # (n, seasons) one column per season; a column of zeros without a period
     unit_levels: Floats  # (n,) standard deviations at weight 1, sorted by time
-    curve_variances: Floats | None  # of the bank, and of time keys whose bandwidth was passed
-    kind: str = ""  # what the values were recognized as: "counts", "outcomes", "logarithms", "amounts", … or ""
-    bounds: tuple[float, float] = (-np.inf, np.inf)  # which the curve and the band keep
+    curve_variances: Floats | None  # for the bank, and for time keys with a passed bandwidth
+    kind: str = ""  # the recognized kind of noise: "counts", "outcomes", "logarithms", "amounts", … or ""
+    bounds: tuple[float, float] = (-np.inf, np.inf)  # bounds of the curve and the band
     codes: NDArray[np.bool_] | None = None  # (n,) error codes and enormous values among the outliers
-    scaled: "tuple[Smoothing, Scale] | None" = None  # the smoothing on another scale, where this is its image
-    automatic: "Smoothing | None" = None  # with a span, what it takes the place of
-    index: Any | None = None  # of the pandas object that was analyzed
+    scaled: "tuple[Smoothing, Scale] | None" = None  # the smoothing on another scale from which this one was converted
+    automatic: "Smoothing | None" = None  # with a span, the automatic smoothing that it replaces
+    index: Any | None = None  # index of the analyzed pandas object
 
     def __repr__(self) -> str:
         return f"<Smoothing of {self.points} points: {self.sentence}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but functions, for pickle: those of `steps` and `operator` are made again."""
+        """All fields but functions, for pickle: `steps` and `operator` are computed again."""
         return {name: value for name, value in vars(self).items() if name not in ("steps", "operator")}
 
     def with_repeats(self, values: Floats, repeats: Repeats, options: Options) -> "Smoothing":
-        """This smoothing of a series (n,) without its repeats: flat runs stay as they are, without an error."""
+        """This smoothing with the repeats of values (n,) that it excludes: flat runs stay unchanged, without an error."""
         flat = repeats.flat
         known, order = ~np.isnan(values), self.series.order
         noisy = float(np.mean(~flat[known]))
@@ -113,14 +112,14 @@ class Smoothing:
         )
 
     def with_outliers(self, values: Floats, outliers: NDArray[np.bool_], options: Options) -> "Smoothing":
-        """This smoothing of a series (n,) without some of its values, which are outliers."""
+        """This smoothing with the outliers (n,) of values (n,) that it excludes."""
         missing = np.isnan(values)
         curve = np.where(missing & (not options.fill), np.nan, self.values)
         filled = int(np.sum(missing & ~np.isnan(curve)))
         return replace(self, values=curve, filled=filled, observed=values, outliers=self.outliers | outliers, options=options)
 
     def within(self, options: Options) -> "Smoothing":
-        """This smoothing with a curve and a band that keep the bounds that were passed."""
+        """This smoothing with its curve and band clipped to the passed bounds."""
         if options.bounds is None:
             return self
         (low, high), (least, most) = self.bounds, options.limits
@@ -129,9 +128,9 @@ class Smoothing:
 
     @property
     def levels(self) -> Floats:
-        """The noise's standard deviation at each point, at weight 1 (n,), in the caller's units and order.
+        """The noise's standard deviation at weight 1 for every point (n,), in the caller's units and order.
 
-        On another scale it follows the curve, with `noise` as its root mean square.
+        For values on another scale it follows the curve, with `noise` as its root mean square.
         """
         if self.scaled is None:
             return self.series.unsort(self.unit_levels) * self.series.noise_unit * self.repeats.events**0.5
@@ -141,7 +140,7 @@ class Smoothing:
 
     @property
     def noise_estimate(self) -> NoiseEstimate:
-        """What was estimated of the noise, in the caller's units; `levels` and `waves` are sorted by time, without missing points."""
+        """The estimate of the noise, in the caller's units; `levels` and `waves` are sorted by time, without missing points."""
         series, estimate = self.series, self.estimate
         waves = None if estimate.waves is None else estimate.waves * series.spread
         if self.scaled is None:
@@ -160,16 +159,16 @@ class Smoothing:
 
     @property
     def seasonal(self) -> Floats:
-        """The season (n,), or a column for each of several, ascending by period (n, seasons); zeros without a period.
+        """The season (n,), or one column per season if there are several, ascending by period (n, seasons); zeros without a period.
 
-        trend + seasons + remainder is the observed series, as in statsmodels' STL and MSTL, and values = trend + seasons. Unlike
-        theirs the trend is whatever does not repeat: it may jump, and it follows bursts and waves of other lengths.
+        trend + seasons + remainder is the observed series, as in statsmodels' STL and MSTL, and values = trend + seasons. Unlike the
+        trend of statsmodels, this trend is all that does not repeat: it may jump, and it follows bursts and waves of other lengths.
         """
         return self.components[:, 0] if self.components.shape[1] == 1 else self.components
 
     @property
     def seasonal_names(self) -> tuple[str, ...]:
-        """A name for each season, as statsmodels' MSTL has them: "seasonal_24"; "seasonal" alone where there is one or none."""
+        """One name per season, as in statsmodels' MSTL: "seasonal_24"; only "seasonal" for one season or none."""
         if len(self.periods) < 2:
             return ("seasonal",)
         return tuple(f"seasonal_{period:.6g}" for period in self.periods)
@@ -181,13 +180,13 @@ class Smoothing:
 
     @property
     def residuals(self) -> Floats:
-        """The observed values without the curve (n,), NaN where a value is missing; of angles the shorter way."""
+        """The observed values minus the curve (n,), NaN if a value is missing; for angles the shorter way."""
         turn = self.options.circular
         return self.observed - self.values if turn is None else wrapped(self.observed - self.values, turn)
 
     @property
     def remainder(self) -> Floats:
-        """The residuals, under the name that decompositions into trend and seasons use (n,)."""
+        """The residuals (n,), under their name in decompositions into trend and seasons."""
         return self.residuals
 
     @property
@@ -197,12 +196,12 @@ class Smoothing:
 
     @property
     def risk_upper_bound(self) -> float:
-        """Two standard errors above the estimated risk, or above 0 where the estimate is negative."""
+        """Two standard errors above the estimated risk, or above 0 if the estimate is negative."""
         return max(self.risk, 0.0) + STANDARD_ERRORS * self.risk_error
 
     @cached_property
     def deviation(self) -> Floats | None:
-        """The standard deviation of each value of the curve (n,), without its bias; None where there is no band."""
+        """The standard deviation of the curve (n,), without its bias; None if there is no band."""
         if self.withheld:
             return None
         if self.scaled is not None and (deviation := self.scaled[0].deviation) is not None:
@@ -218,18 +217,18 @@ class Smoothing:
 
     @property
     def lower(self) -> Floats | None:
-        """The lower end of the pointwise 95% band around the mean curve (n,); None where there is no band."""
+        """The lower end of the pointwise 95% band around the mean curve (n,); None if there is no band."""
         return self._band(-NORMAL_QUANTILE)
 
     @property
     def upper(self) -> Floats | None:
-        """The upper end of the pointwise 95% band (n,); None where there is no band."""
+        """The upper end of the pointwise 95% band (n,); None if there is no band."""
         return self._band(NORMAL_QUANTILE)
 
     def weights(self, point: int) -> Floats:
-        """The weights W_ij with which one point attends to all (n,): `values[i]` is Σ_j W_ij x_j over the known x_j.
+        """The weights W_ij with which one point attends to all points (n,): `values[i]` is Σ_j W_ij x_j over the known x_j.
 
-        Of counts that are smoothed by one head or causally, 2√(x + 3/8) is the series; where a curve of counts would fall below 0, it is 0.
+        For counts that are smoothed by one head or causally, the series is 2√(x + 3/8); a curve of counts is 0 if it would be below 0.
         Outliers have no weight, and values far out in the tails of the noise count as moved towards its middle (`robust`).
 
         >>> from overt.smoothing import analyze
@@ -244,7 +243,7 @@ class Smoothing:
 
     @cached_property
     def operator(self) -> Operator:
-        """How the curve depends on the values, both sorted by time (n,)."""
+        """The operator from the values to the curve, both sorted by time (n,)."""
         return smoothing_operator(self)
 
     @overload
@@ -254,18 +253,18 @@ class Smoothing:
     def at(self, times: ArrayLike, *, band: Literal[True]) -> CurveAt: ...
 
     def at(self, times: ArrayLike, *, band: bool = False) -> Floats | CurveAt:
-        """The curve at other times (m,), in the unit of the series' times: numbers, or dates where those were dates.
+        """The curve at other times (m,), in the unit of the series' times: numbers, or dates if the series has dates.
 
-        Dates have a time zone, any one, where those of the series have one, and none where those have none.
-        Time keys fit at the new times as they do at the points. Other keys compare values, and a new time has no value. Their curve
-        is interpolated linearly between points; with `causal` it keeps the value of the last point. Seasons go on between and beyond them.
+        Dates must have a time zone, any one, if the dates of the series have one, and none otherwise.
+        Time keys are fitted at the new times as at the points. Other keys compare values, and a new time has no value: their curve is
+        interpolated linearly between points, or keeps the value of the last point if `causal`. Seasons continue between and beyond points.
 
-        With **band**, (values, lower, upper): the band is wider in the middle of a gap, by as much as a straight line over the same
-        length misses the rest of the curve (`other_times`). lower and upper are None where there is no band.
+        With **band** it returns (values, lower, upper). The band is wider in the middle of a gap, by the error of a straight line over the
+        same length elsewhere on the curve (`other_times`). lower and upper are None if there is no band.
 
-        Beyond the ends this extrapolates, with a UserWarning: the last level, the local trend as far as trends have lasted in the past of
-        this curve, and the seasons. The band widens by as much as that would have missed before (`beyond`). InputError further out than
-        half the length of the data: forecasts are the work of other libraries.
+        Beyond the ends it extrapolates, with a UserWarning: the last level, the local trend as long as trends have lasted in the past of
+        this curve, and the seasons. The band widens by the error that such an extrapolation would have had in the past (`beyond`). Raises
+        InputError farther out than half the length of the data: use a forecasting library.
 
         >>> from overt.smoothing import analyze
         >>> smoothing = analyze([0.0, 1.0, 2.0, 3.0], keys="time", bandwidth=1.0)
@@ -277,11 +276,11 @@ class Smoothing:
         return result if band else result.values
 
     def derivative(self, order: int = 1, *, per: Length | None = None) -> Derivative:
-        """The slope of the curve (order 1), or its curvature (2), with a pointwise 95% band.
+        """The slope of the curve (order 1) or its curvature (2), with a pointwise 95% band.
 
-        Per step, per unit of the times, or where these are dates per day, hour, minute or second, whichever is the largest that a step
-        holds; **per** "1D" or a number of the times' unit is another. A band of models of the derivatives (`heads.state_space`) is mixed by
-        how well each predicts the values from all others, not the mixture of the curve: a slope needs wider averages than a level.
+        The unit is per step, per unit of the times, or for dates per day, hour, minute or second, the largest of these that a step
+        contains; **per** "1D" or a number in the times' unit replaces it. Models of the derivatives (`heads.state_space`) are mixed by how
+        well they predict the values from all others. The mixture of the curve is not used: a slope needs wider averages than a level.
         Raises InputError for fewer than 5 values.
 
         >>> from overt.smoothing import analyze
@@ -291,9 +290,9 @@ class Smoothing:
         return estimate_derivative(self, order, per)
 
     def anomalies(self) -> list[Anomaly]:
-        """What is no part of the curve and its noise, by time: outliers, runs of them, stuck and missing values.
+        """The anomalies, by time: outliers, runs of outliers, stuck values and missing values.
 
-        Each has `time` and `until`, `kind`, `points`, the `value` furthest from what is `expected`, and its `score` in standard deviations.
+        An anomaly has `time`, `until`, `kind`, `points`, the `value` farthest from `expected`, and its `score` in standard deviations.
 
         >>> from overt.smoothing import analyze
         >>> noise = np.random.default_rng(0).normal(size=200)
@@ -305,9 +304,9 @@ class Smoothing:
 
     @cached_property
     def changes(self) -> list[Change]:
-        """Where the level or the slope changes, by time: each with `time`, `lower`, `upper`, `kind`, `size` and `probability`.
+        """The changes of level or slope, by time, with `time`, `lower`, `upper`, `kind`, `size` and `probability`.
 
-        Outliers, seasons and correlated noise make none; a change of probability below ½ is not listed. Needs 10 values or more.
+        Outliers, seasons and correlated noise cause no changes; changes of probability below ½ are not listed. Needs 10 values or more.
 
         >>> from overt.smoothing import analyze
         >>> noisy = np.repeat([0.0, 5.0], 100) + np.random.default_rng(0).normal(size=200)
@@ -317,9 +316,9 @@ class Smoothing:
         return find_changes(self)
 
     def to_frame(self) -> "DataFrame":
-        """Everything by point as a pandas DataFrame, with the index of a pandas object that was analyzed, else with the times as index.
+        """All results by point as a pandas DataFrame, with the index of the analyzed pandas object, else with the times as index.
 
-        Columns: observed, smooth, lower and upper (where there is a band), trend and seasons (with a period), residual, outlier.
+        Columns: observed, smooth, lower and upper (if there is a band), trend and seasons (with a period), residual, outlier.
 
         >>> from overt.smoothing import analyze
         >>> list(analyze([3.0, 3.0, 3.0, 3.0]).to_frame().columns)
@@ -334,7 +333,7 @@ class Smoothing:
         return data_frame(columns, self.times if self.index is None else self.index)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> "Figure":
-        """Data, curve and band as a matplotlib Figure, with the mixture of heads below; saved to `path` if one is passed.
+        """Data, curve and band as a matplotlib Figure, with the mixture of heads below; saved to `path` if passed.
 
         Dates are in the time zone of the series, which the axis names.
         """
@@ -349,17 +348,17 @@ class Smoothing:
 
     @property
     def unit(self) -> str:
-        """Of the times: "steps", "seconds", or "" for plain numbers."""
+        """The unit of the times: "steps", "seconds", or "" for plain numbers."""
         return self.times.unit
 
     @property
     def sentence(self) -> str:
-        """A report in a few sentences: what was read, noise, remaining error, outliers, season, changes if known, and what not to trust."""
+        """A report in a few sentences: the input, noise, remaining error, outliers, season, changes if known, and warnings."""
         return describe(self)
 
     @property
     def report(self) -> Report:
-        """The sections of `sentence`, each a text, by name.
+        """The sections of `sentence` as texts, by name.
 
         >>> from overt.smoothing import analyze
         >>> analyze([1.0, float("nan"), 3.0]).report.read
@@ -369,7 +368,7 @@ class Smoothing:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """What was applied, in order: each step has a `name`, a `text`, and `apply` from the output of the step before to its own.
+        """The applied steps, in order: a step has a `name`, a `text`, and `apply`, from the output of the previous step to its own.
 
         >>> from overt.smoothing import analyze
         >>> [step.name for step in analyze([1.0, float("nan"), 3.0, 2.0]).steps]
@@ -379,12 +378,12 @@ class Smoothing:
 
     @property
     def explanation(self) -> str:
-        """How the curve was computed: the heads, the points that they attend to, and the degrees of freedom."""
+        """An explanation of the curve: the heads, the points that they attend to, and the degrees of freedom."""
         return explain(self)
 
     @cached_property
     def condition(self) -> Condition:
-        """What stands out in the times and values: duplicates, absent times, stuck values, and values that may be error codes."""
+        """The condition of times and values: duplicates, absent times, stuck values, and values that may be error codes."""
         condition = find_condition(self.observed, self.times)
         removed = set() if self.codes is None else set(self.observed[self.codes])
         return replace(condition, codes=tuple(code for code in condition.codes if code.value not in removed))

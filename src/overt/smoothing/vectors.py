@@ -1,4 +1,4 @@
-"""Parameter-free self-attention on vectors, as in its formula."""
+"""Parameter-free self-attention on vectors, computed as its formula is written."""
 
 from dataclasses import dataclass
 from typing import get_args
@@ -16,7 +16,7 @@ from overt.smoothing.heads.normalize import plain_sum, softmax
 
 @dataclass(frozen=True)
 class Reweighted:
-    """Every intermediate: scores s_ij (n, n), weights W_ij (n, n), output y_i = Σ_j W_ij x_j (n, d).
+    """All intermediate results: scores s_ij (n, n), weights W_ij (n, n), output y_i = Σ_j W_ij x_j (n, d).
 
     >>> result = reweight([[1.0, 0.0], [0.0, 1.0]])
     >>> result.scores.tolist(), result.weights.sum(axis=1).tolist()
@@ -38,14 +38,14 @@ def reweight(
 ) -> Reweighted:
     """Re-weight vectors by each other, without training: W_ij = normalize_j(s_ij), y_i = Σ_j W_ij x_j.
 
-    **score** "dot": s_ij = scale·x_i·x_j. "gaussian": s_ij = −|x_i − x_j|²/2·bandwidth², which ranks like the dot product where
-    all vectors have the same length, since the terms |x_j|² are then the same for all j.
+    **score** "dot": s_ij = scale·x_i·x_j. "gaussian": s_ij = −|x_i − x_j|²/2·bandwidth², which ranks like the dot product if all
+    vectors have the same length, since the terms |x_j|² are then equal for all j.
     **normalizer** "softmax", or "sum": W_ij = s_ij / Σ_k s_ik, whose weights may be negative or above 1.
 
     vectors (n, d), such as the word vectors of a sentence. Order has no influence: permuting the vectors permutes the
     output. This is `overt.attend(x, x, x, score=overt.Dot(scale=1.0))`, and the scores and weights are n×n.
 
-    Raises InputError for vectors that are not (n, d) or not finite, and where a row's plain sum is 0.
+    Raises InputError for vectors that are not (n, d) or not finite, and if the plain sum of a row is 0.
 
     >>> result = reweight([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
     >>> result.weights.round(2)
