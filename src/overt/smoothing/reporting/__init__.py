@@ -1,1 +1,1 @@
-"""What is reported of a smoothing: sentences, a curve to store and send, a picture."""
+"""Reports of a smoothing: sentences, a curve to store and send, a picture, a page."""

@@ -1,4 +1,4 @@
-"""What stands out of a smoothed series: outliers alone and in runs, values that are stuck, and values that are missing."""
+"""Anomalies of a smoothed series: single outliers and runs of outliers, stuck values and missing values."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class Anomaly(NamedTuple):
-    """A point, or points that follow each other, that are no part of the curve and its noise."""
+    """A point, or consecutive points, that are not part of the curve and its noise."""
 
-    time: Any  # of its first point, as the times were passed
-    until: Any  # of its last one
+    time: Any  # time of its first point, as passed
+    until: Any  # time of its last point
     kind: str  # "point", "run" of outliers, "stuck" or "missing"
     points: int
-    value: float  # the one furthest from what is expected; NaN where it is missing
-    expected: float  # the curve there
-    score: float  # that distance, in standard deviations of the noise and the curve together; NaN where it is missing or stuck
+    value: float  # value farthest from the curve; NaN if missing
+    expected: float  # the curve at that value
+    score: float  # their distance, in standard deviations of noise and curve together; NaN if missing or stuck
 
 
 def find_anomalies(result: "Smoothing") -> list[Anomaly]:
-    """All anomalies, by time; points that follow each other in time and are of one kind are one."""
+    """All anomalies, by time; consecutive points of one kind are one anomaly."""
     order = result.series.order
     missing = np.isnan(result.observed)
     kinds = {
@@ -54,13 +54,13 @@ def _anomaly(result: "Smoothing", rows: Indices, kind: str, spread: Floats) -> A
 
 
 def _spread(result: "Smoothing") -> Floats:
-    """The standard deviation of a value about the curve (n,): of the noise and, where there is a band, of the curve."""
+    """The standard deviation of a value about the curve (n,): of the noise, combined with that of the curve if there is a band."""
     levels = np.where(np.isnan(result.levels), result.noise, result.levels)
     curve_deviation = np.zeros(levels.size) if result.upper is None else (result.upper - result.values) / NORMAL_QUANTILE
     return np.maximum(np.hypot(levels, np.nan_to_num(curve_deviation)), np.finfo(float).tiny)
 
 
 def runs_of_marks(marked: NDArray[np.bool_]) -> list[Indices]:
-    """The positions of points that are marked (n,), those that follow each other together."""
+    """The positions of marked points (n,), one array per run of consecutive points."""
     positions = np.flatnonzero(marked)
     return np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1) if positions.size else []

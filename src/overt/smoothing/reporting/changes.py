@@ -17,13 +17,13 @@ _SLACK = 1e-12
 
 
 class Change(NamedTuple):
-    """A change of level or of slope: the first point after it, an interval that holds it with 95%, its size and its probability."""
+    """A change of level or slope: the first point after it, an interval that contains it with 95%, its size and its probability."""
 
-    time: Any  # as the times were passed
+    time: Any  # as passed
     lower: Any
     upper: Any
     kind: str  # "level" or "slope"
-    size: float  # after − before, in the unit of the values; of a slope per unit of time as `Smoothing.derivative` has it
+    size: float  # after − before, in the unit of the values; for a slope per unit of time, as in `Smoothing.derivative`
     probability: float  # that the series changes there
 
 
@@ -44,12 +44,12 @@ def find_changes(result: "Smoothing") -> list[Change]:
 
 
 def known_changes(result: "Smoothing") -> list[Change] | None:
-    """The changes of a smoothing, if they have been asked for: looking for them takes longer than smoothing."""
+    """The changes of a smoothing if they are computed, else None: the search takes longer than the smoothing."""
     return vars(result).get("changes")
 
 
 def _located(result: "Smoothing") -> tuple[Any, list[LocatedChange], tuple[float, float]]:
-    """The rows of the points that count, the changes of these, and what a level and a slope are multiplied by."""
+    """The rows of the points that count, their changes, and the factors from a level and a slope to the caller's units."""
     series = result.series
     out = (result.outliers | result.repeats.out)[series.order][series.present]
     present = series.present[~out]
@@ -64,7 +64,7 @@ def _located(result: "Smoothing") -> tuple[Any, list[LocatedChange], tuple[float
 
 
 def _on_scale(first: "Smoothing", scale: Any, change: LocatedChange, factor: tuple[float, float], row: int) -> float:
-    """The size of a change on another scale in the caller's unit."""
+    """The size, in the caller's unit, of a change on another scale."""
     if change.kind == SLOPE:
         slope: Floats = scale.slope(first.values[[row]])
         return float(factor[1] * (change.after - change.before) * slope[0])

@@ -11,12 +11,12 @@ from overt.smoothing.data.observed import read_columns
 from overt.smoothing.data.options import Options
 from overt.smoothing.result import Smoothing
 
-# Shared times that a report lists; the others are counted.
+# LISTED: shared times that a report lists; the others are counted.
 LISTED = 5
 
 
 class Columns(NamedTuple):
-    """The smoothings of columns that share times, by name: of a table its names, else 0, 1, …
+    """The smoothings of columns that share times, by name: the names of a table's columns, else 0, 1, …
 
     >>> list(analyze_columns(np.zeros((5, 2))).smoothings)
     [0, 1]
@@ -26,7 +26,7 @@ class Columns(NamedTuple):
 
     @property
     def shared_outliers(self) -> list[tuple[Any, tuple[Any, ...]]]:
-        """The times, ascending, at which two columns or more have an outlier, each with the names of these."""
+        """The times, ascending, at which two columns or more have an outlier, with the names of these columns."""
         names = list(self.smoothings)
         times = next(iter(self.smoothings.values())).times
         marked = np.stack([smoothing.outliers for smoothing in self.smoothings.values()])
@@ -36,7 +36,7 @@ class Columns(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The report of each column, and the outliers at the same times."""
+        """The reports of the columns, and their outliers at the same times."""
         lines = [f"{name}: {smoothing.sentence}" for name, smoothing in self.smoothings.items()]
         shared = self.shared_outliers
         if shared:
@@ -47,9 +47,9 @@ class Columns(NamedTuple):
 
 
 def analyze_columns(x: Any, *, times: ArrayLike | None = None, weights: ArrayLike | None = None, **options: Any) -> Columns:
-    """Smooth the columns of x (n, columns) as `analyze` does each, with its other arguments as `options`, in one call.
+    """Smooth the columns of x (n, columns) like `analyze` in one call, with the other arguments of `analyze` as `options`.
 
-    Columns do not influence each other. Raises InputError or KindError as `analyze` does, and TypeError for an unknown option.
+    Columns do not influence each other. Raises InputError or KindError like `analyze`, and TypeError for an unknown option.
 
     >>> draw = np.random.default_rng(0)
     >>> table = draw.normal(size=(200, 3))

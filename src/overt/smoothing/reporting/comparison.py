@@ -1,4 +1,4 @@
-"""Where two smoothed series differ: the difference of their curves with a band that holds all of it at once."""
+"""The difference of two smoothed curves, with a band that contains the whole difference at once."""
 
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -17,7 +17,7 @@ from overt.smoothing.selection.bands import NORMAL_QUANTILE
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# The probability that the whole difference is inside its band.
+# CONFIDENCE: probability that the whole difference is inside its band.
 CONFIDENCE = 0.95
 
 
@@ -37,21 +37,21 @@ class CurveDifference:
 
     @property
     def differ(self) -> NDArray[np.bool_]:
-        """Where the band leaves out 0 (m,)."""
+        """The mask of times at which the band excludes 0 (m,)."""
         return (self.lower > 0) | (self.upper < 0)
 
     @property
     def stretches(self) -> list[tuple[Any, Any]]:
-        """The first and the last time of each stretch where the curves differ."""
+        """The first and the last times of the stretches in which the curves differ."""
         return [(self.times[run[0]], self.times[run[-1]]) for run in runs_of_marks(self.differ)]
 
 
 def compare(first: "Smoothing", second: "Smoothing") -> CurveDifference:
-    """Where the curves of two smoothings differ, at the times of both that lie within both.
+    """The difference of the curves of two smoothings, at all times of either that are within the range of both.
 
-    The band is simultaneous: d ± c √(s₁² + s₂²), with c the two-sided normal quantile of 1 − (1 − 0.95)^(1/k) (Šidák 1967), where k is
-    the degrees of freedom of both curves, each at least 1: about as many places of a curve vary independently. It is that of curves without
-    bias. Raises InputError where either has no band, times of another kind, or no time in common.
+    The band is simultaneous: d ± c √(s₁² + s₂²), with c the two-sided normal quantile of 1 − (1 − 0.95)^(1/k) (Šidák 1967). k is the sum
+    of the curves' degrees of freedom, at least 1 for a curve: about as many places of a curve vary independently. The band assumes curves
+    without bias. Raises InputError if a curve has no band, or the times differ in kind or have no common range.
 
     >>> from overt.smoothing import analyze
     >>> draw, times = np.random.default_rng(0), np.arange(200.0)
@@ -84,7 +84,7 @@ def compare(first: "Smoothing", second: "Smoothing") -> CurveDifference:
 
 
 def _common(first: Any, second: Any) -> Any:
-    """The times of both that lie within both, ascending."""
+    """All times of either series within the range of both, ascending."""
     low, high = max(first.min(), second.min()), min(first.max(), second.max())
     times = np.unique(np.concatenate([first, second]))
     times = times[(times >= low) & (times <= high)]

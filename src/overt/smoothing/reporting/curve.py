@@ -22,9 +22,9 @@ from overt.smoothing.reporting.limits import gaps
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# Families with a smaller share are drawn as one, "others".
+# _SMALL: families with a smaller share are drawn together as "others".
 _SMALL = 0.01
-# Gaps in which the curve is drawn, and times in each.
+# _GAPS: gaps in which the curve is drawn; _IN_A_GAP: times per gap.
 _GAPS, _IN_A_GAP = 40, 12
 _ARRAYS = ("values", "lower", "upper", "shares", "seasons", "outliers", "between", "slope")
 
@@ -33,11 +33,11 @@ _ARRAYS = ("values", "lower", "upper", "shares", "seasons", "outliers", "between
 class Curve:
     """A smoothed series without its data; values and band are in the caller's order.
 
-    `shares` (families, cells) is the mixture of heads, added up by family, averaged over equal runs of points in time.
+    `shares` (families, cells) is the mixture of heads, summed by family and averaged over equal runs of points in time.
     """
 
     values: Floats  # (n,)
-    lower: Floats | None  # (n,), None where there is no band
+    lower: Floats | None  # (n,), None if there is no band
     upper: Floats | None
     shares: Floats | None
     families: tuple[str, ...]
@@ -45,22 +45,22 @@ class Curve:
     facts: dict[str, Any]  # the numbers of the report: noise, risk, bandwidth, …
     seasons: Floats | None = None  # (n, seasons), None without a period
     outliers: NDArray[np.bool_] | None = None  # (n,)
-    between: Floats | None = None  # (m, 4) inside gaps: a position between two points, as 3.25, with curve and band there
+    between: Floats | None = None  # (m, 4) inside gaps: a position between two points, such as 3.25, with curve and band there
     report: dict[str, str] = field(default_factory=dict)  # the sections of `sentence`
     explanation: str = ""
-    steps: Sequence[dict[str, str]] = ()  # what was applied, in order, by name, with a text
-    slope: Floats | None = None  # (3, n) the derivative and the ends of its band, NaN where there is none; None unless wanted
-    anomalies: tuple[dict[str, Any], ...] | None = None  # their fields by name, times as text or numbers; None unless wanted
+    steps: Sequence[dict[str, str]] = ()  # the applied steps, in order, with name and text
+    slope: Floats | None = None  # (3, n) the derivative and the ends of its band, NaN without a band; None unless wanted
+    anomalies: tuple[dict[str, Any], ...] | None = None  # fields by name, times as text or numbers; None unless wanted
     changes: tuple[dict[str, Any], ...] | None = None
 
     @property
     def note(self) -> str:
-        """Why there is no band, for a picture; "" where there is one."""
+        """Why there is no band, for a picture; "" if there is one."""
         withheld = self.facts.get("withheld")
         return f"no band: {in_short(withheld)}" if withheld else ""
 
     def components(self) -> dict[str, Floats]:
-        """The trend and the sum of the seasons, (n,) each, by name; nothing without a period."""
+        """The trend (n,) and the sum of the seasons (n,), by name; empty without a period."""
         if self.seasons is None:
             return {}
         seasonal = self.seasons.sum(axis=1)
@@ -68,7 +68,7 @@ class Curve:
 
 
 def in_short(withheld: str) -> str:
-    """The first words of the sentence that says why a band is withheld.
+    """The first words of the reason why a band is withheld.
 
     >>> in_short("Many values repeat the one before: copies, or ends of a range.")
     'many values repeat the one before'
@@ -78,7 +78,7 @@ def in_short(withheld: str) -> str:
 
 
 def save_curves(path: Path, curves: Sequence[Curve]) -> None:
-    """Write curves to one file, completely or not at all: the arrays of one kind one after the other, the rest as JSON."""
+    """Write curves to one file, completely or not at all: arrays of one kind concatenated, all else as JSON."""
     arrays: dict[str, list[Floats]] = {name: [] for name in _ARRAYS}
     contents = []
     for curve in curves:
@@ -93,7 +93,7 @@ def save_curves(path: Path, curves: Sequence[Curve]) -> None:
 
 
 def load_curves(path: Path) -> list[Curve] | None:
-    """Read the curves that `save_curves` wrote; None if the file is missing or cannot be read."""
+    """The curves that `save_curves` wrote; None if the file is missing or cannot be read."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             contents = json.loads(str(archive["contents"]))
@@ -112,7 +112,7 @@ def load_curves(path: Path) -> list[Curve] | None:
 
 
 def extract_curve(smoothing: "Smoothing", wanted: Sequence[str] = ()) -> Curve:
-    """The part of a smoothing that is written, drawn and reported, with the "derivative", "anomalies" and "changes" that are wanted."""
+    """The part of a smoothing that is written, drawn and reported, with "derivative", "anomalies" and "changes" if wanted."""
     more = _more(smoothing, wanted)  # first, since the report has the changes that are known
     families, shares = _shares(smoothing)
     bandwidth = smoothing.bandwidth
@@ -155,7 +155,7 @@ def extract_curve(smoothing: "Smoothing", wanted: Sequence[str] = ()) -> Curve:
 
 
 def _more(smoothing: "Smoothing", wanted: Sequence[str]) -> dict[str, Any]:
-    """Of slope, anomalies and changes those that are wanted."""
+    """The slope, anomalies and changes, if wanted."""
     more: dict[str, Any] = {}
     if "derivative" in wanted:
         derivative = smoothing.derivative()
@@ -170,7 +170,7 @@ def _more(smoothing: "Smoothing", wanted: Sequence[str]) -> dict[str, Any]:
 
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields with numbers as Python's, and dates and all else as text."""
+    """Fields with numbers as Python numbers, and dates and all else as text."""
     plain: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, np.datetime64):
@@ -182,13 +182,13 @@ def _plain(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _positions(smoothing: "Smoothing", times: Sequence[Any]) -> list[int]:
-    """The positions of times among those of the series, ascending."""
+    """The positions of times among the ascending times of the series."""
     ordered = smoothing.times.as_passed[smoothing.series.order]
     return [int(np.searchsorted(ordered, time)) for time in times]
 
 
 def _between(smoothing: "Smoothing") -> Floats | None:
-    """The curve and its band inside gaps without points, at a few times in each of the longest."""
+    """The curve and its band inside the longest gaps, at a few times per gap."""
     options, times = smoothing.options, smoothing.times
     moments = times.moments[smoothing.series.order]
     before = gaps(moments)
@@ -204,7 +204,7 @@ def _between(smoothing: "Smoothing") -> Floats | None:
 
 
 def _shares(smoothing: "Smoothing") -> tuple[tuple[str, ...], Floats | None]:
-    """The mixture by family, the largest share first; nothing for a single head."""
+    """The mixture by family, the largest share first; empty for a single head."""
     if smoothing.mixture is None:
         return (), None
     names, members = family_members(smoothing.heads, legend=True)

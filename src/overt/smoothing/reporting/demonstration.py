@@ -1,4 +1,4 @@
-"""An example: a noisy series whose truth is known, so that the gain of smoothing can be measured."""
+"""An example: a noisy series with a known truth, so that the gain of smoothing can be measured."""
 
 from dataclasses import dataclass
 
@@ -19,9 +19,9 @@ class Demonstration:
 
 
 def demonstration(seed: int = 0) -> Demonstration:
-    """Smooth a rise with four waves, 120 points in Gaussian noise, and measure: 1 − rmse(smoothed)/rmse(noisy).
+    """Smooth a rise with four waves, 120 points in Gaussian noise, and measure the gain 1 − rmse(smoothed)/rmse(noisy).
 
-    `smooth` is called with its defaults; it does not get the truth or the noise level.
+    `smooth` runs with its defaults, without the truth and the noise level.
 
     >>> 0.4 < demonstration().reduction < 0.8
     True

@@ -1,4 +1,4 @@
-"""How a curve was computed, in sentences: the heads, the points that they attend to, and the degrees of freedom."""
+"""Explanation of a curve in sentences: the heads, the points that they attend to, and the degrees of freedom."""
 
 import functools
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from overt.smoothing.data.series import Floats
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# The families of heads, in words and in a legend.
+# _FAMILIES: names of the families of heads, in sentences and in a legend.
 _FAMILIES = {
     "itself": ("the points as they are", "the point itself"),
     "mean": ("means over time", "means"),
@@ -26,7 +26,7 @@ _FAMILIES = {
     "segments": ("segments that are constant or straight", "segments"),
     "guided": ("averages of points at similar levels", "guided"),
 }
-# Smaller shares are not mentioned.
+# _MINIMUM_SHARE: smallest share that is mentioned.
 _MINIMUM_SHARE = 0.1
 
 
@@ -45,7 +45,7 @@ def explain(result: "Smoothing") -> str:
 
 @functools.lru_cache(maxsize=32)
 def family_members(heads: tuple[str, ...], *, legend: bool = False) -> tuple[list[str], Floats]:
-    """The families, in words or as in a legend, and which heads belong to each (families, heads): the same for all series of one length."""
+    """The families' names, for sentences or a legend, and the heads in each (families, heads): equal for all series of one length."""
     # Heads are called "line, 8 steps" or "patches of 11, 2 σ".
     short = ["patches" if head.startswith("patches") else head.partition(",")[0] for head in heads]
     names = [_FAMILIES.get(name, (name, name))[legend] for name in short]
@@ -80,7 +80,7 @@ def heads_in_words(result: "Smoothing") -> str:
 
 
 def _bank(names: tuple[str, ...], mixture: Floats) -> str:
-    """The families of heads with the largest weights, and where in the series each is strongest."""
+    """The families of heads with the largest weights, and the part of the series in which they are strongest."""
     kinds, members = family_members(names)
     shares = members @ mixture  # (kinds, cells)
     means = shares.mean(axis=1)
@@ -93,12 +93,12 @@ def _bank(names: tuple[str, ...], mixture: Floats) -> str:
 
 
 def listed_in_words(parts: list[str]) -> str:
-    """One or more parts, as "a, b and c"."""
+    """One or more parts in the form "a, b and c"."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
 def _strongest_thirds(shares: Floats) -> list[str]:
-    """The third of the series where each share (kinds, cells) is largest, if it is at least twice the share elsewhere."""
+    """The thirds of the series in which shares (kinds, cells) are largest, if at least as large as the sum of the other thirds."""
     cells = shares.shape[1]
     if cells < 3:
         return [""] * shares.shape[0]
@@ -111,7 +111,7 @@ def _strongest_thirds(shares: Floats) -> list[str]:
 
 
 def _reach(result: "Smoothing") -> str:
-    """The points that each point attends to."""
+    """The points to which a point attends."""
     scope = "Each point attends to past and future points, so the curve is not a forecast"
     if result.options.causal:
         chosen = chosen_from_all(result)
@@ -122,7 +122,7 @@ def _reach(result: "Smoothing") -> str:
 
 
 def chosen_from_all(result: "Smoothing") -> str:
-    """What depends on the whole series even in a causal curve."""
+    """The choices that depend on the whole series even in a causal curve."""
     options = result.options
     parts = ["the outliers"] if options.weighs_outliers else []
     if result.mixture is not None:

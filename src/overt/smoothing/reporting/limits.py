@@ -1,20 +1,20 @@
-"""What a picture shows: the range of the curve and of the bulk of the values, whatever lies far out, and gaps in the times."""
+"""The range of a picture, from the curve and the bulk of the values, without values far out; and gaps in the times."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overt.smoothing.data.series import Floats, Indices
 
-# Of the values that are no outliers, this part at either end does not widen the range; at least the outermost value.
+# TAIL: share of the values at either end that does not widen the range, outliers not counted; at least the outermost value.
 TAIL = 0.01
-# Values, outliers and bands are shown up to this part of the range beyond it.
+# BEYOND: how far beyond the range values, outliers and bands are shown, in widths of the range.
 BEYOND = 0.5
-# A gap is longer than so many of the longest steps, of which a tenth of all are longer.
+# GAP: least length of a gap, in long steps; LONGEST_STEPS: quantile of all steps that is a long step.
 GAP, LONGEST_STEPS = 3.0, 0.9
 
 
 def limits(data: Floats, outliers: NDArray[np.bool_] | None, curve: Floats, *bands: Floats | None) -> tuple[float, float]:
-    """The lowest and the highest value that is shown (n,); NaN is left out, and without any value they are 0 and 1.
+    """The lowest and the highest value that is shown; NaN is ignored, and without any value they are 0 and 1.
 
     >>> values = np.append(np.linspace(0.0, 1.0, 50), -999.0)
     >>> limits(values, None, np.append(values[:50], 1.0))
@@ -35,7 +35,7 @@ def limits(data: Floats, outliers: NDArray[np.bool_] | None, curve: Floats, *ban
 
 
 def gaps(moments: Floats) -> Indices:
-    """The positions before gaps in ascending times (n,): the point at each and the one after it are far apart.
+    """The positions before gaps in ascending times (n,): the point at a position and the next point are far apart.
 
     >>> gaps(np.array([0.0, 1.0, 2.0, 3.0, 9.0, 10.0, 11.0]))
     array([3])

@@ -1,4 +1,4 @@
-"""A page of smoothed series in one HTML file: a chart that zooms and is read off, with the report beside it; nothing is fetched."""
+"""A page of smoothed series in one HTML file: a chart with zoom and readout, next to the report; the page loads nothing."""
 
 import os
 import zlib
@@ -20,9 +20,9 @@ from overt.smoothing.reporting.limits import limits
 from overt.smoothing.reporting.panel import PANELS, Panel, extremes, gap_ends, with_gaps, with_zone
 
 _WEB = "smoothing/reporting/web"
-# Of longer series the least and the largest value of half as many runs are on the page.
+# POINTS: most points on the page; a longer series is reduced to the minimum and the maximum of half as many runs.
 POINTS = 1_000_000
-# A column is stored in so many steps of its range, or exactly if its numbers have at most so many decimals.
+# _STEPS: steps of its range in which a column is stored; _DECIMALS: most decimals of a column stored exactly; _EXACT: its largest number.
 _STEPS, _DECIMALS, _EXACT = 2.0**16, 6, 2**31
 _NAMES = {
     "read": "What was read",
@@ -36,7 +36,7 @@ _NAMES = {
 
 
 def check_page(path: str | os.PathLike[str], panels: int = 1) -> None:
-    """Refuse a page that cannot be written: under another suffix, or of too many series."""
+    """Refuse a page that cannot be written: with another suffix, or of too many series."""
     if os.path.splitext(path)[1].lower() not in (".html", ".htm"):
         raise InputError("a page with a known suffix", got=os.fspath(path), fix="end the name in .html")
     if panels > PANELS:
@@ -47,9 +47,9 @@ def check_page(path: str | os.PathLike[str], panels: int = 1) -> None:
 def write_page(
     path: str | os.PathLike[str], panels: Sequence[Panel], *, x: str, title: str, wording: Callable[[str], str] = str
 ) -> None:
-    """Write values, curve, band and report of each series against its times, labelled `x`, as one page that needs no network.
+    """Write values, curve, band and report of every series against its times, labelled `x`, as one page that needs no network.
 
-    `wording` is applied to the sentences of reports, as to name the options of a command.
+    `wording` is applied to the sentences of reports, for example to name the options of a command.
     """
     panels = [_worded(panel, wording) for panel in panels]
     data = {"title": visible(title), "x": visible(x or "row"), "series": [_series(panel, x) for panel in panels]}
@@ -66,13 +66,13 @@ def _worded(panel: Panel, wording: Callable[[str], str]) -> Panel:
 
 
 def _still(panel: Panel) -> str:
-    """The report of a series, as the page shows it without scripts."""
+    """The report of a series for a page without scripts."""
     rows = "".join(f"<dt>{name}</dt><dd>{escape_text(text)}</dd>" for name, text in sections(panel.curve.report).items())
     return f"<section><h2>{escape_text(panel.name)}</h2><dl>{rows or escape_text(panel.curve.sentence)}</dl></section>"
 
 
 def sections(report: Mapping[str, str]) -> dict[str, str]:
-    """The sections of a report that have a text, under the names that the page shows."""
+    """The sections of a report that have a text, by their names on the page."""
     return {_NAMES[name]: text for name, text in report.items() if text}
 
 
@@ -105,7 +105,7 @@ def _series(panel: Panel, x: str) -> dict[str, Any]:
 
 
 def _tables(curve: Curve, *, dates: bool) -> dict[str, list[list[Any]]]:
-    """Rows of the tables of changes and of stuck values, as far as they are known: moments as `_exact` writes them, then all else."""
+    """Rows of the tables of changes and of stuck values, if known: moments in the form of `_exact`, then the other columns."""
 
     def moment(time: Any) -> str:
         return _exact(np.datetime64(time)) if dates else str(time)
@@ -123,7 +123,7 @@ def _tables(curve: Curve, *, dates: bool) -> dict[str, list[list[Any]]]:
 
 
 def _columns(panel: Panel, order: NDArray[np.intp], *, whole: bool) -> tuple[NDArray[Any], dict[str, Floats]]:
-    """Ascending times (m,) and what is known at each, by name: the points, and between them times inside gaps, which are `inserted`."""
+    """Ascending times (m,) and the columns at these times, by name: the points, and `inserted` times inside gaps."""
     curve = panel.curve if whole else replace(panel.curve, between=None)
     times, values, lower, upper = with_gaps(panel.times[order], curve, order)
     rows = np.searchsorted(times, panel.times[order], side="left") + _ties(panel.times[order])
@@ -142,14 +142,14 @@ def _columns(panel: Panel, order: NDArray[np.intp], *, whole: bool) -> tuple[NDA
 
 
 def _ties(times: NDArray[Any]) -> NDArray[np.intp]:
-    """The number of each point among those at the same time, of ascending times (n,)."""
+    """The number of every point among the points at its time, for ascending times (n,)."""
     first = np.append(True, times[1:] != times[:-1])
     starts = np.flatnonzero(first)
     return np.arange(times.size) - starts[np.cumsum(first) - 1]
 
 
 def _exact(time: Any) -> str:
-    """A time as text, since numbers of a page have seven digits."""
+    """The text of a time, since numbers on the page have seven digits."""
     return repr(float(time.astype("datetime64[us]").astype(np.int64)) / 1e6 if isinstance(time, np.datetime64) else float(time))
 
 
@@ -158,12 +158,12 @@ def _shown(text: str) -> str:
 
 
 def _zone(zone: tzinfo | None) -> str:
-    """The name under which a browser knows a zone; dates without one, and fixed distances from UTC, are shown as they are stored."""
+    """The browser's name of a zone; dates without a zone, or with a fixed distance from UTC, are shown as stored."""
     return "Etc/UTC" if zone is None or zone is UTC else getattr(zone, "key", None) or "Etc/UTC"
 
 
 def pack_times(times: Floats) -> dict[str, Any]:
-    """Ascending times (n,) in whole numbers of the largest unit that they allow, so that even ones take no space."""
+    """Ascending times (n,) as whole numbers of their largest common unit, so that equal steps take no space."""
     first = float(times[0])
     units = np.rint((times - first) * 1e6)
     unit = float(np.gcd.reduce(units.astype(np.int64))) or 1.0
@@ -173,7 +173,7 @@ def pack_times(times: Floats) -> dict[str, Any]:
 def pack(values: Floats) -> dict[str, Any]:
     """A column (n,) as whole numbers, compressed: exact if it has few decimals, else to 1/65,536 of its range, except beyond it.
 
-    A value is start + unit · (the sum of all numbers up to its own); those in `empty` are missing.
+    A value is start + unit · (the sum of all numbers up to its own); values in `empty` are missing.
     """
     known = np.isfinite(values)
     filled = np.where(known, values, 0.0)
@@ -197,7 +197,7 @@ def _is_exact(values: Floats, digits: int) -> bool:
 
 
 def _bytes(numbers: NDArray[Any]) -> str:
-    """Whole numbers as their differences, those below 0 folded between the others, byte by byte, compressed."""
+    """Whole numbers as differences, negative ones interleaved with positive ones, byte by byte, compressed."""
     steps = np.diff(numbers.astype(np.int64), prepend=0)
     folded = ((steps << 1) ^ (steps >> 63)).astype("<u8")
     planes = folded.view(np.uint8).reshape(-1, 8).T

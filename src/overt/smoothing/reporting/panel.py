@@ -1,4 +1,4 @@
-"""What a picture of a smoothed series is drawn from, on paper and in a browser: its panel, the points that are drawn, its gaps."""
+"""The input of a picture of a smoothed series, on paper and in a browser: its panel, the points that are drawn, its gaps."""
 
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -11,9 +11,9 @@ from overt.smoothing.data.series import Floats, Indices
 from overt.smoothing.reporting.curve import Curve
 from overt.smoothing.reporting.limits import gaps
 
-# More series in one picture are not readable.
+# PANELS: most series in one picture; more are not readable.
 PANELS = 12
-# Points and runs of the curve drawn at most: about three per column of pixels.
+# POINTS, RUNS: most points, and most runs of the curve, that are drawn: about three per column of pixels.
 POINTS, RUNS = 30_000, 2_000
 
 
@@ -22,27 +22,27 @@ class Panel:
     """One series of a picture."""
 
     name: str
-    times: NDArray[Any]  # (n,) numbers or datetime64, in UTC where there is a time zone
+    times: NDArray[Any]  # (n,) numbers or datetime64, in UTC if there is a time zone
     data: Floats  # (n,)
     curve: Curve
-    zone: tzinfo | None = None  # in which dates are written
+    zone: tzinfo | None = None  # time zone in which dates are written
 
 
 def components(panel: Panel) -> dict[str, Floats]:
-    """Trend, season and remainder of a panel (n,), by name; nothing without a season."""
+    """Trend, season and remainder of a panel (n,), by name; empty without a season."""
     parts = panel.curve.components()
     return {**parts, "remainder": panel.data - panel.curve.values} if parts else {}
 
 
 def gap_ends(times: NDArray[Any], data: Floats) -> list[tuple[Any, Any]]:
-    """The last time before each gap and the first after it, of ascending times (n,); points without a value are in gaps, too."""
+    """The last time before and the first time after every gap in ascending times (n,); points without a value are in gaps, too."""
     known = np.flatnonzero(~np.isnan(data))
     before = gaps(as_numbers(times[known]))
     return [(times[known[position]], times[known[position + 1]]) for position in before]
 
 
 def with_gaps(times: NDArray[Any], curve: Curve, order: Indices) -> tuple[NDArray[Any], Floats, Floats, Floats]:
-    """Ascending times (n + m,), the curve and its band there, with the m times inside gaps; NaN where there is no band."""
+    """Ascending times (n + m,), including m times inside gaps, and the curve and its band there; NaN without a band."""
     nothing = np.full(times.size, np.nan)
     columns = [curve.values[order], *(nothing if end is None else end[order] for end in (curve.lower, curve.upper))]
     if curve.between is None:
@@ -66,7 +66,7 @@ def as_numbers(times: NDArray[Any]) -> Floats:
 
 
 def with_zone(x: str, zone: tzinfo | None) -> str:
-    """The label of an axis of times with their zone, where they have one.
+    """The label of an axis of times, with their zone if they have one.
 
     >>> from datetime import UTC
     >>> with_zone("when", UTC), with_zone("when", None)
@@ -84,7 +84,7 @@ def sample(values: Floats, points: int = POINTS) -> Indices:
 
 
 def extremes(values: Floats, runs: int) -> Indices:
-    """The indices of the minimum and maximum of each run and of both ends; all indices of a short series."""
+    """The indices of the minimum and the maximum of every run, and of both ends; all indices of a short series."""
     if values.size <= 4 * runs:
         return np.arange(values.size)
     length = -(-values.size // runs)

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's blue and a grey of another lightness, which also differ for colour-blind readers and in black and white.
+# Okabe and Ito's blue, and a grey of another lightness: they also differ for colour-blind readers and in black and white.
 _CURVE, _DATA, _FRAME, _OUTLIER, _GAP = "#0072B2", "#8A8F94", "#B8BDC2", "#D55E00", "#F3EFE4"
-# Each family of heads has a fixed colour; families not listed here take one of `_SPARE`.
+# _HEADS: fixed colours of families of heads; other families take one of `_SPARE`.
 _HEADS = {
     "parabolas": "#9DB8CC",
     "lines": "#E3B778",
@@ -49,7 +49,7 @@ _HEADS = {
 }
 _SPARE = ("#B5C7B0", "#C9B49A", "#8FA9A9", "#BFA5A5")
 
-# A curve of more points than this, whose ups and downs come to so many times its range, is drawn with an excerpt beside it.
+# _LONG, _DENSE: a curve of more points, whose ups and downs exceed this many ranges, is drawn with an excerpt of _EXCERPT points or more.
 _LONG, _DENSE, _EXCERPT = 2_000, 80, 200
 
 
@@ -70,7 +70,7 @@ def check_picture(path: str | os.PathLike[str], panels: int = 1) -> None:
 
 
 def draw(path: str | os.PathLike[str], panels: Sequence[Panel], *, x: str) -> None:
-    """Draw each series in a panel against its times, labelled `x`; the file's suffix is the format."""
+    """Draw one panel per series against its times, labelled `x`; the file's suffix is the format."""
     check_picture(path, len(panels))
     with whole(path) as temporary:
         # In memory first, since the PDF writer does not close its file if the disk is full.
@@ -115,7 +115,7 @@ def _dense(panel: Panel) -> bool:
 
 
 def _excerpt(axes: "Axes", whole: "Axes", panel: Panel) -> None:
-    """The middle of a long series beside the whole, where it is shaded."""
+    """Draw the middle of a long series next to the whole series, in which it is shaded."""
     order = np.argsort(panel.times, kind="stable")
     length = max(_EXCERPT, order.size // 50)
     part = order[(order.size - length) // 2 :][:length]
@@ -131,7 +131,7 @@ def _excerpt(axes: "Axes", whole: "Axes", panel: Panel) -> None:
 
 
 def _colours(families: set[str]) -> dict[str, str]:
-    """The colour of each family, in the order of the legend."""
+    """The colours of families, in the order of the legend."""
     known = {family: colour for family, colour in _HEADS.items() if family in families}
     return known | dict(zip(sorted(families - known.keys()), itertools.cycle(_SPARE), strict=False))
 
@@ -141,7 +141,7 @@ def _mixed(panel: Panel) -> bool:
 
 
 def _components(figure: "Figure", cells: Sequence[Any], panel: Panel, above: "Axes") -> "Axes":
-    """Trend, season and remainder, one below the other; returns the last axes."""
+    """Draw trend, season and remainder, one below the other, and return the last axes."""
     order, axes = np.argsort(panel.times, kind="stable"), above
     for cell, (name, values) in zip(cells, components(panel).items(), strict=True):
         axes.tick_params(bottom=False, labelbottom=False)
@@ -194,7 +194,7 @@ def _frame(axes: "Axes", labelsize: int = 9) -> None:
 
 
 def _gaps(axes: "Axes", times: NDArray[Any], data: Floats) -> None:
-    """Shade the times without values: the curve there is the model's alone."""
+    """Shade the times without values: the curve there comes only from the model."""
     for index, (start, end) in enumerate(gap_ends(times, data)):
         axes.axvspan(start, end, color=_GAP, linewidth=0, zorder=0, label="" if index else "gap: drawn by the model")
 
@@ -233,7 +233,7 @@ def _curve(axes: "Axes", times: NDArray[Any], curve: Curve, order: Indices, *, d
 
 
 def _strip(axes: "Axes", times: NDArray[Any], curve: Curve, colours: dict[str, str]) -> None:
-    """The mixture of heads below the curve: the share of each family at each point."""
+    """Draw the mixture of heads below the curve: the share of every family at every point."""
     assert curve.shares is not None
     cells = curve.shares.shape[1]
     edges = times[np.minimum(np.linspace(0, times.size, cells + 1).astype(int), times.size - 1)]
@@ -247,7 +247,7 @@ def _strip(axes: "Axes", times: NDArray[Any], curve: Curve, colours: dict[str, s
 
 
 def _time_axis(axes: "Axes", panels: Sequence[Panel], x: str) -> None:
-    """The same range of times for all panels."""
+    """Set the same range of times for all panels."""
     first, last = min(panel.times.min() for panel in panels), max(panel.times.max() for panel in panels)
     if first < last:
         axes.set_xlim(first - (last - first) / 100, last + (last - first) / 100)
@@ -261,7 +261,7 @@ def _dates(axes: "Axes", times: NDArray[Any], zone: tzinfo | None, *, ticks: int
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
 
         class Dates(ConciseDateFormatter):
-            """Names the month or the year of the first tick too where the last is in another."""
+            """Also names the month or year of the first tick if the last tick is in another one."""
 
             def format_ticks(self, values: Any) -> list[str]:
                 labels = super().format_ticks(values)
@@ -275,7 +275,7 @@ def _dates(axes: "Axes", times: NDArray[Any], zone: tzinfo | None, *, ticks: int
 
 
 def _first_label(label: str, first: datetime, last: datetime) -> str:
-    """The label of the first tick, with its month or year where the last tick has another, which alone is named beside the axis."""
+    """The label of the first tick, with its month or year if the last tick has another one: the axis names only the last one."""
     if label == f"{first:%b}" and first.year != last.year:
         return f"{first:%Y-%b}"
     if label == f"{first:%d}" and (first.year, first.month) != (last.year, last.month):
@@ -284,12 +284,12 @@ def _first_label(label: str, first: datetime, last: datetime) -> str:
 
 
 def _legends(figure: "Figure", colours: dict[str, str]) -> None:
-    """The legend of the curve above, that of the strip below, neither over the data."""
+    """Draw the legend of the curve above the data and the legend of the strip below."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     parts = {label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    # A separate dot, since those of a long series are too faint.
+    # A separate dot, since the dots of a long series are too faint.
     dot = Line2D([], [], marker="o", markersize=3.5, color=_DATA, linestyle="", label="data")
     figure.legend(handles=[dot, *parts.values()], loc="outside upper right", ncols=6, frameon=False, fontsize=9)
     if len(colours) > 1:

@@ -1,4 +1,4 @@
-"""The report of a smoothing in sentences, by section: from what was read to what not to trust."""
+"""The report of a smoothing in sentences, by section: from the input to warnings."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,20 +18,20 @@ from overt.smoothing.selection.waves import is_quick, roughest_period
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# Waves of a longer period, in steps, do not look like noise.
+# QUICK_PERIOD: longest period, in steps, of a wave that looks like noise.
 QUICK_PERIOD = 12.0
-# From this factor of the level on, correlations that few points do not exclude are mentioned.
+# CORRELATED: least factor on the noise level from which correlations that few points do not exclude are mentioned.
 CORRELATED = 1.1
-# Full turns that are asked about: where so many neighbours of so many values differ by more than this part of one.
+# TURNS: full turns in question; JUMP: least jump between neighbours, in turns; LEAST_JUMPS, LEAST_TURNED: fewest jumps and values.
 TURNS, JUMP, LEAST_JUMPS, LEAST_TURNED = {2 * np.pi: "2π", 24.0: "24", 360.0: "360"}, 0.75, 3, 20
-# What holds of every curve that is not causal.
+# NO_FORECAST: sentence on every curve that is not causal.
 NO_FORECAST = "Each point of the curve uses later values as well, so the curve is not a forecast."
-# Times that are listed.
+# _LISTED: changes that are listed.
 _LISTED = 3
 
 
 class Report(NamedTuple):
-    """The sections of a report, in the order in which an analyst reads them; "" where there is nothing to report."""
+    """The sections of a report, in the order in which an analyst reads them; "" if there is nothing to report."""
 
     read: str
     noise: str
@@ -39,7 +39,7 @@ class Report(NamedTuple):
     outliers: str
     season: str
     changes: str
-    caution: str  # what not to trust
+    caution: str  # warnings
 
 
 def make_report(result: "Smoothing") -> Report:
@@ -73,7 +73,7 @@ def _joined(*parts: str) -> str:
 
 
 def _rows(result: "Smoothing", condition: Condition) -> str:
-    """How many rows there are, from when to when, and how far apart."""
+    """The sentence on the number of rows, their first and last time, and the step between them."""
     counted = f"{result.points} row" if result.points == 1 else f"{result.points} rows"
     times = result.times
     if times.unit == "steps" or result.points == 1:
@@ -90,7 +90,7 @@ def _rows(result: "Smoothing", condition: Condition) -> str:
 
 
 def _outliers_that_stay(result: "Smoothing") -> str:
-    """A sentence if isolated values stand far out but recur, or are too many to be removed from a short series."""
+    """The sentence on isolated values that are far out but recur, or are too many to be removed from a short series."""
     if not result.options.cleans:
         return ""
     sentence, _ = unremoved_sentence(result.series, result.estimate)
@@ -98,7 +98,7 @@ def _outliers_that_stay(result: "Smoothing") -> str:
 
 
 def _outliers(result: "Smoothing") -> str:
-    """What was removed, or that nothing was."""
+    """The sentence on removed values, or on their absence."""
     removed = step_text(result, "codes", "outliers")
     cleaned = result.options.cleans or result.options.robust is True
     return removed or (
@@ -112,7 +112,7 @@ def _seasons(result: "Smoothing") -> str:
 
 
 def _forecast(result: "Smoothing") -> str:
-    """Whether the curve has seen the future."""
+    """The sentence on the use of later values."""
     if not result.options.causal:
         return NO_FORECAST
     chosen = chosen_from_all(result)
@@ -120,7 +120,7 @@ def _forecast(result: "Smoothing") -> str:
 
 
 def _changes(result: "Smoothing") -> str:
-    """The changes of level and slope, each with its size and its probability, if they have been asked for."""
+    """The sentences on changes of level and slope, with size and probability, if they are computed."""
     changes, zone = known_changes(result), result.times.zone
     if changes is None:
         return ""
@@ -135,12 +135,12 @@ def _changes(result: "Smoothing") -> str:
 
 
 def too_narrow(result: "Smoothing") -> str:
-    """A sentence where a bandwidth that was passed is below half a step; a span has a bandwidth that was not."""
+    """The sentence on a passed bandwidth below half a step; "" for a span, whose bandwidth was not passed."""
     return "" if result.automatic is not None else result.options.too_narrow(result.times)
 
 
 def raises_the_error(result: "Smoothing") -> str:
-    """A sentence where a span is estimated to raise the error over the automatic choice: by a tenth, and two standard errors."""
+    """The sentence on a span that is estimated to raise the error over the automatic choice, by a tenth and two standard errors."""
     automatic = result.automatic
     if automatic is None or result.withheld or automatic.withheld:
         return ""
@@ -155,7 +155,7 @@ def raises_the_error(result: "Smoothing") -> str:
 
 
 def _excess_risk(result: "Smoothing", other: "Smoothing") -> tuple[float, float]:
-    """By how much the risk is larger than another curve's, and the standard error: the difference of Stein's estimates, point by point."""
+    """The risk minus that of another curve, and its standard error, from pointwise differences of Stein's estimates."""
     known = ~np.isnan(result.observed) & ~other.outliers
     squares = (result.residuals[known] ** 2) - (other.residuals[known] ** 2)
     freedom = result.degrees_of_freedom - other.degrees_of_freedom
@@ -163,7 +163,7 @@ def _excess_risk(result: "Smoothing", other: "Smoothing") -> tuple[float, float]
 
 
 def _turns(result: "Smoothing") -> str:
-    """A question where values jump from one end of a full turn to the other, as angles do and times of day."""
+    """The question whether values are angles or times of day, if they jump from one end of a full turn to the other."""
     known = result.observed[~np.isnan(result.observed)]
     if result.options.circular is not None or known.size < LEAST_TURNED or known.min() < 0:
         return ""
@@ -178,7 +178,7 @@ def _turns(result: "Smoothing") -> str:
 
 
 def _suggestion(result: "Smoothing") -> str:
-    """The option that models a season in a series that was smoothed without one."""
+    """The sentence on the option that models a season in a series that was smoothed without one."""
     if result.options.period is not None:
         return ""
     step = result.series.step
@@ -202,7 +202,7 @@ def _longest_gap(result: "Smoothing") -> float:
 
 
 def _waves(result: "Smoothing") -> str:
-    """A sentence on waves that differences cannot distinguish from noise: only the spectrum shows them."""
+    """The sentence on waves that differences cannot distinguish from noise: only the spectrum shows them."""
     waves, series = result.estimate.waves, result.series
     if waves is None or not is_quick(series.key_times, series.key_values, waves):
         return ""
@@ -220,7 +220,7 @@ def _waves(result: "Smoothing") -> str:
 
 
 def _noise(result: "Smoothing") -> str:
-    """What the noise is taken for, and its standard deviation."""
+    """The sentence on the kind of noise and its standard deviation."""
     if result.kind:
         return f"{step_text(result, 'scale') or kind_in_words(result)} {_level(result)}"
     if result.noise == 0.0:
@@ -244,7 +244,7 @@ def _level(result: "Smoothing") -> str:
 
 
 def _error(result: "Smoothing") -> str:
-    """How far the curve is from the truth, with the certainty of that; a bound where the estimate does not differ from 0."""
+    """The sentence on the distance between the curve and the truth, with its certainty; a bound if the estimate does not differ from 0."""
     if result.withheld:
         return ""
     if result.noise == 0.0:

@@ -1,4 +1,4 @@
-"""The steps from the values of a series to its curve: what was applied, as functions and in words. Reports read them, tests apply them."""
+"""The steps from the values of a series to its curve, as functions and in words. Reports read them, tests apply them."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -19,16 +19,16 @@ from overt.smoothing.reporting.explanation import heads_in_words, listed_in_word
 if TYPE_CHECKING:
     from overt.smoothing.result import Smoothing
 
-# Smaller changes of a value are rounding, relative to the spread of the series.
+# MOVED: least change of a value, over the spread of the series; smaller changes are rounding.
 MOVED = 1e-9
-# Times of outliers that are listed.
+# _LISTED: times of outliers that are listed.
 _LISTED = 3
 
 
 class Step(NamedTuple):
-    """One step: its name, what it did in words, and the function that takes the output of the step before (n,) to its own.
+    """One step: its name, its effect in words, and the function from the output of the previous step (n,) to its own.
 
-    What was chosen from the values (heads and their mixture, seasons, removed points) is as it was chosen.
+    Choices from the values (heads and their mixture, seasons, removed points) are fixed.
     """
 
     name: str
@@ -42,7 +42,7 @@ def list_steps(result: "Smoothing") -> tuple[Step, ...]:
 
 
 def step_text(result: "Smoothing", *names: str) -> str:
-    """What the steps of these names did, in words; "" if there are none."""
+    """The texts of the steps with these names; "" if there are none."""
     return " ".join(step.text for step in result.steps if step.name in names and step.text)
 
 
@@ -66,7 +66,7 @@ def _steps(result: "Smoothing") -> Iterator[Step]:
 
 
 def _removed(result: "Smoothing") -> Iterator[Step]:
-    """Values that do not count."""
+    """The steps that remove error codes and outliers."""
     codes = np.zeros(result.points, dtype=bool) if result.codes is None else result.codes
     if codes.any():
         yield Step("codes", _codes(result), lambda values: np.where(codes, np.nan, values))
@@ -76,7 +76,7 @@ def _removed(result: "Smoothing") -> Iterator[Step]:
 
 
 def _smoothed(result: "Smoothing") -> Iterator[Step]:
-    """The steps of a series in its own units: values that repeat, tails, seasons, heads, gaps."""
+    """The steps of a series in its own units: repeats, weights, tails, seasons, heads, gaps."""
     repeats, series, order = result.repeats, result.series, result.series.order
     counted = np.where(result.outliers, np.nan, result.observed)
     if repeats.out.any():
@@ -104,12 +104,12 @@ def _smoothed(result: "Smoothing") -> Iterator[Step]:
 
 
 def _by_row(result: "Smoothing", values: Floats) -> Floats:
-    """The curve of one head of values in the caller's order (n,)."""
+    """The curve of one head for values in the caller's order (n,)."""
     return result.series.unsort(head_operator(result).apply(values[result.series.order]))
 
 
 def _by_the_bank(result: "Smoothing", season: Floats) -> Iterator[Step]:
-    """y = s + B(x − s) with the season s (n,), and what fills missing points from whole values."""
+    """The steps y = s + B(x − s) with the season s (n,), the filling of missing points, and the means of points at one time."""
     series = result.series
     parts = cache(lambda: bank_parts(result))
 
@@ -129,7 +129,7 @@ def _by_the_bank(result: "Smoothing", season: Floats) -> Iterator[Step]:
 
 
 def kind_in_words(result: "Smoothing") -> str:
-    """What the values were recognized as, and what turns that off, or what was passed."""
+    """The sentence on the recognized kind of noise and how to turn it off, or on the passed kind."""
     options = result.options
     passed = options.noise is not None or options.transform or options.circular
     source = "given" if passed else 'recognized from the values; noise="gaussian" turns this off'
@@ -137,7 +137,7 @@ def kind_in_words(result: "Smoothing") -> str:
 
 
 def _codes(result: "Smoothing") -> str:
-    """How often each error code occurs."""
+    """The sentence on error codes and their frequencies."""
     assert result.codes is not None
     values, counts = np.unique(result.observed[result.codes], return_counts=True)
     listed = [
@@ -148,7 +148,7 @@ def _codes(result: "Smoothing") -> str:
 
 
 def _outliers(result: "Smoothing", marked: NDArray[np.bool_]) -> str:
-    """How many values were removed, and where the first are."""
+    """The sentence on the number of removed values and the times of the first ones."""
     count = int(marked.sum())
     moments = [moment_in_words(moment, result.times) for moment in np.sort(result.times.moments[marked])[:_LISTED]]
     verb = "1 isolated outlier was" if count == 1 else f"{count} isolated outliers were"
@@ -157,7 +157,7 @@ def _outliers(result: "Smoothing", marked: NDArray[np.bool_]) -> str:
 
 
 def _repeats(result: "Smoothing") -> str:
-    """Whether fewer values than rows were smoothed."""
+    """The sentence on held values or rare events, of which fewer values than rows were smoothed."""
     if result.repeats.hold > 1:
         return (
             f"Each value is held for {result.repeats.hold} points: the first of them counts, and the curve continues between."
@@ -170,7 +170,7 @@ def _repeats(result: "Smoothing") -> str:
 
 
 def _flat(result: "Smoothing") -> str:
-    """Values without noise, which stay as they are."""
+    """The sentence on values without noise, which stay unchanged."""
     count = int(result.repeats.flat.sum())
     return (
         f"{count} points in runs of equal values have no noise, unlike the others, and stay unchanged. If such a run only fills a gap, "
@@ -179,7 +179,7 @@ def _flat(result: "Smoothing") -> str:
 
 
 def _season(result: "Smoothing") -> str:
-    """The periods, where they are from, and what they explain."""
+    """The sentence on the periods, their source and the variation that they predict."""
     assert result.seasons is not None
     source = "found" if isinstance(result.options.period, str) and result.options.period == "auto" else "given"
     kind, verb = ("A period", "was") if len(result.periods) == 1 else ("Periods", "were")
