@@ -5,6 +5,7 @@ import math
 import os
 import re
 from base64 import b64encode
+from collections.abc import Iterable, Sequence
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -44,6 +45,17 @@ def formula(text: str) -> str:
     'c<sub>1</sub> = Σ a<sub>1j</sub> h<sub>j</sub>'
     """
     return re.sub(INDEX, r"<sub>\1</sub>", escape_text(text))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose cells are HTML; the first cell of a row is its heading.
+
+    >>> table(["head", "right"], [["L0H1", "0.93"]])
+    '<table><thead><tr><th>head</th><th>right</th></tr></thead><tbody><tr><th>L0H1</th><td>0.93</td></tr></tbody></table>'
+    """
+    names = "".join(f"<th>{name}</th>" for name in header)
+    lines = "".join(f"<tr><th>{first}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for first, *cells in rows)
+    return f"<table>{f'<thead><tr>{names}</tr></thead>' if names else ''}<tbody>{lines}</tbody></table>"
 
 
 def script_json(value: Any) -> str:
@@ -116,6 +128,11 @@ def data_page(
     size = len(html.encode())
     if size > DATA_PAGE_LIMIT:
         raise InputError(f"a page of at most {in_bytes(DATA_PAGE_LIMIT)}", got=in_bytes(size), fix=smaller)
+    return write_page(html, path)
+
+
+def write_page(html: str, path: str | os.PathLike[str] | None) -> str:
+    """Write a page, whole or not at all. Returns its path, or the page itself without one."""
     if path is None:
         return html
     with whole(path) as temporary:

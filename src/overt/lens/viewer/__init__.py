@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from overt.drawing.html import PAGE_LIMIT, bundle, escape_text, fill_template, read, script_json
-from overt.files import separate, whole
+from overt.drawing.html import PAGE_LIMIT, bundle, escape_text, fill_template, read, script_json, write_page
+from overt.files import separate
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.viewer.packing import Opened, Packed, pack_heads
 from overt.lens.viewer.select_heads import PageTooLarge, chosen
@@ -46,11 +46,7 @@ def page(
     if len(html) > limit:  # the page is ASCII but for its title and what it shows without its script
         shown = [captured for side in recordings for captured in side[1]]
         raise PageTooLarge(sum(len(call.heads) for call in shown), max(call.batch for call in shown), len(html), limit, exact)
-    if path is None:
-        return html
-    with whole(path) as temporary:
-        temporary.write_text(html, encoding="utf-8")
-    return os.fspath(path)
+    return write_page(html, path)
 
 
 def _html(packed_heads: Packed, story: Story | None, live: Live) -> str:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from overt.drawing.html import data_page, escape_text
+from overt.drawing.html import data_page, escape_text, table
 from overt.drawing.numbers import number, visible
 from overt.lens.analysis.finding.pairs import ReadPair
 
@@ -109,17 +109,17 @@ def _calls(head: tuple[int, int]) -> list[list[str]]:
 
 def _still(result: dict[str, Any], title: str, answer: str) -> str:
     """What is on the page where scripts are disabled: all heads, and the baselines, as tables."""
-    header = "".join(f"<th>{name}</th>" for name in ("head", "right", "[95 %]", "chosen", "mass", "AUC", "p"))
-    rows = "".join(
-        f"<tr><th>{head['name']}</th><td>{number(head['accuracy'])}</td><td>[{', '.join(map(number, head['interval']))}]</td>"
-        + "".join(f"<td>{number(head[name])}</td>" for name in ("chosen", "mass", "area"))
-        + f"<td>{number(head['p_value'], 3)}</td></tr>"
+    rows = [
+        (
+            head["name"],
+            number(head["accuracy"]),
+            f"[{', '.join(map(number, head['interval']))}]",
+            *(number(head[name]) for name in ("chosen", "mass", "area")),
+            number(head["p_value"], 3),
+        )
         for head in result["heads"]
-    )
-    others = "".join(f"<tr><th>{name}</th><td>{number(value)}</td></tr>" for name, value in result["baselines"].items())
+    ]
+    heads = table(("head", "right", "[95 %]", "chosen", "mass", "AUC", "p"), rows)
+    others = table((), [(name, number(value)) for name, value in result["baselines"].items()])
     notes = "".join(f"<p class='quiet'>{escape_text(note)}</p>" for note in result["notes"])
-    return (
-        f"<h1>{escape_text(title)}</h1><p>{escape_text(answer)}</p>{notes}"
-        f"<table><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table>"
-        f"<h2>Without this attention</h2><table><tbody>{others}</tbody></table>"
-    )
+    return f"<h1>{escape_text(title)}</h1><p>{escape_text(answer)}</p>{notes}{heads}<h2>Without this attention</h2>{others}"

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from overt.drawing.html import data_page, escape_text
+from overt.drawing.html import data_page, escape_text, table
 from overt.drawing.numbers import number, visible
 
 _WEB = "lens/analysis/replay/web"
@@ -46,12 +46,10 @@ def _still(replays: Sequence[dict[str, Any]], title: str) -> str:
             f"<p>{escape_text(replay['verdict'])}</p>"
             + (f"<p>{escape_text(replay['refused'])}</p>" if replay["refused"] else "")
         )
-        rows = "".join(
-            f"<tr><th>{escape_text(span['name'])}</th><td>{span['tokens']}</td><td>{number(span['mass'], 3)}</td>"
-            f"<td>{number(span['change'], 3)}</td></tr>"
+        rows = [
+            (escape_text(span["name"]), str(span["tokens"]), number(span["mass"], 3), number(span["change"], 3))
             for span in replay["spans"]
-        )
+        ]
         if rows:
-            header = "<thead><tr><th>span</th><th>tokens</th><th>mass</th><th>change by knock-out, nats</th></tr></thead>"
-            parts.append(f"<table>{header}<tbody>{rows}</tbody></table>")
+            parts.append(table(("span", "tokens", "mass", "change by knock-out, nats"), rows))
     return "".join([*parts, "</div>"])

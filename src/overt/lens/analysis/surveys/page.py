@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from overt.drawing.html import data_page, escape_text
+from overt.drawing.html import data_page, escape_text, table
 from overt.drawing.numbers import number, visible
 from overt.errors import InputError
 from overt.lens.analysis.surveys.comparing import differences
@@ -140,18 +140,10 @@ def _example(example: Example, part: ShownTokens | None) -> list[Any]:
 def _still(survey: SurveyTotals, title: str) -> str:
     """What is on the page where scripts are disabled: the measures of all heads as a table."""
     names = ("entropy", "largest", "distance", "special", "induction")
-    heads = [
-        f"<tr><th>{name}</th><td>{escape_text(role.words)}</td>"
-        for name, role in zip(_head_names(survey), survey.roles(), strict=True)
+    columns = [
+        [f"{number(value)} [{number(low)}, {number(high)}]" for value, low, high in zip(*survey.measure(name), strict=True)]
+        for name in names
     ]
-    columns = [survey.measure(name) for name in names]
-    rows = []
-    for index, start in enumerate(heads):
-        cells = (
-            f"<td>{number(column.values[index])} [{number(column.low[index])}, {number(column.high[index])}]</td>"
-            for column in columns
-        )
-        rows.append(f"{start}{''.join(cells)}</tr>")
-    header = "".join(f"<th>{name}</th>" for name in ("head", "role", *names))
-    table = f"<table><thead><tr>{header}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return f"<div class='still'><h1>{escape_text(title)}</h1>{table}</div>"
+    roles = [escape_text(role.words) for role in survey.roles()]
+    rows = zip(_head_names(survey), roles, *columns, strict=True)
+    return f"<div class='still'><h1>{escape_text(title)}</h1>{table(('head', 'role', *names), rows)}</div>"
