@@ -25,9 +25,8 @@ from overt.lens.tokens import is_cross_attention
 PATTERNS = ("induction", "duplicate token", "previous token")
 _SHORTEST, _LENGTH, _TEXTS = 32, 256, 16
 _SCORES_TOGETHER = 2**26  # of words, that a language model may give for one batch
-_SMALLEST_SHARE = (
-    0.9  # of the model's vocabulary that its tokenizer has: embeddings are padded to round sizes, by less than this
-)
+# Of the model's vocabulary that its tokenizer has: embeddings are padded to round sizes, by less than this.
+_SMALLEST_SHARE = 0.9
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,6 @@ class _Measure:
 
     def run(self, ids: Tensor, groups: Tensor, run: Callable[[Tensor], Any] | None) -> None:
         """Run the model once on ids (B, n)."""
-
         with observing(self.model, lambda captured: self._add(captured, ids, groups)) as recorder:
             _called(self.module, ids.to(self.device), run)
         self.missing += [absence for absence in recorder.missing if absence not in self.missing]

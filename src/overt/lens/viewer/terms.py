@@ -116,16 +116,13 @@ def _biases(head: Head) -> list[dict[str, Any]]:
     if isinstance(bias, LineBias):
         lines = _lines(bias.of_queries[..., None], head, queries), _lines(bias.of_keys[..., None], head, keys)
         return [{"kind": "lines", "queries": rows, "keys": columns} for rows, columns in zip(*lines, strict=True)]
-    if (pairs := bias.added_pairs()) is None and bias.by_distance:
-        device = head.call.query.device
-        rows, columns = torch.arange(queries, device=device), torch.arange(keys, device=device)
+    device, pairs = head.call.query.device, bias.added_pairs()
+    rows, columns = torch.arange(queries, device=device), torch.arange(keys, device=device)
+    if pairs is None and bias.by_distance:
         first = _batched(_picked(bias.block(rows[:1], columns), head), head, 1, keys)[:, 0]  # (B, K)
         down = _batched(_picked(bias.block(rows, columns[:1]), head), head, queries, 1)[:, 1:, 0].flip(-1)  # (B, Q − 1)
         return [{"kind": "distance", "values": item} for item in torch.cat([down, first], dim=-1).float()]
-    if pairs is None:
-        device = head.call.query.device
-        pairs = bias.block(torch.arange(queries, device=device), torch.arange(keys, device=device))
-    added = _picked(pairs, head).float()
+    added = _picked(bias.block(rows, columns) if pairs is None else pairs, head).float()
     if added.shape[-2] == 1:
         return [{"kind": "key", "values": item[0]} for item in _batched(added, head, 1, keys)]
     if added.shape[-1] == 1:

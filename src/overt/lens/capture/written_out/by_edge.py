@@ -21,9 +21,7 @@ from overt.lens.capture.token_axes.labels import CHANNELS, EDGE_VALUES, Mixing, 
 from overt.lens.capture.token_axes.origins import NONE, Origins, shrunk
 from overt.lens.capture.token_axes.put import Slots
 from overt.lens.capture.written_out.products import Product, arranged
-from overt.lens.capture.written_out.weighted import call_of_weights
-
-_CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+from overt.lens.capture.written_out.weighted import TOLERANCE, call_of_weights
 
 
 @piece
@@ -203,7 +201,7 @@ def _summed(
     ends = query[:, None, :, None].expand(gathered.shape)
     recomputed = torch.zeros_like(output).scatter_add(-2, ends, (weights[..., None] * masked).to(output.dtype))
     apart = (recomputed - output.detach()).abs().amax() if output.numel() else recomputed.new_zeros(())
-    if float(apart) > _CLOSE[output.dtype] * max(1.0, float(recomputed.abs().amax()) if output.numel() else 1.0):
+    if float(apart) > TOLERANCE[output.dtype] * max(1.0, float(recomputed.abs().amax()) if output.numel() else 1.0):
         return None
     weights = weights if undropped is None else undropped.detach()
     rows = weights.new_zeros(*weights.shape[:2], output.shape[-2]).scatter_add(

@@ -32,7 +32,7 @@ from overt.lens.capture.written_out.scored import SAME, SHAPED, Scores
 WEIGHTS_RECORDED = "query and key are unknown here, so the model's own weights are recorded"
 KEYS = "keys"
 PART_OF_ROW = "these are the weights of"  # how a note begins, if the others of a row are elsewhere
-_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 @piece
@@ -182,7 +182,7 @@ def call_of_weights(shape: torch.Size, value: Tensor, logs: Any) -> Call:
 
 def agrees(call: Call, weights: Tensor) -> bool:
     """Whether a call gives these weights (..., Q, K) in its first, middle and last rows."""
-    return disagreement(call, weights) <= max(_TOLERANCE[dtype] for dtype in (call.query.dtype, weights.dtype))
+    return disagreement(call, weights) <= max(TOLERANCE[dtype] for dtype in (call.query.dtype, weights.dtype))
 
 
 @torch.no_grad()
