@@ -1,1 +1,1 @@
-"""Analyses of a recording, each with what it leaves out: `overt.lens` exports them, and docs/reading.md tries them on a small model."""
+"""Analyses of a recording, each with its limits: `overt.lens` exports them, and docs/reading.md tries them on a small model."""

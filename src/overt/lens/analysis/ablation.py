@@ -1,4 +1,4 @@
-"""Heads removed from a model while it runs, and how much its output changes."""
+"""Heads removed from a model while it runs, and the change of its output."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ LayerHead = tuple[int | str, int]
 
 @dataclass(frozen=True)
 class Ablation:
-    """What removing heads did: the `effect` as measured, and the outputs `before` and `after`."""
+    """The result of an ablation: the measured `effect`, and the outputs `before` and `after`."""
 
     effect: Any
     before: Any
@@ -45,19 +45,19 @@ def ablate(
     instead: str = "zero",
     measure: Callable[[Any, Any], Any] | None = None,
 ) -> Ablation:
-    """Run the model as it is and once more without some heads, and measure how much its output changes.
+    """Run a model with and without some heads, and measure the change of its output.
 
         effect = measure(output, output without the heads)        by default ‖after − before‖ / ‖before‖
 
     Michel et al. 2019, section 2.3 (heads masked at test time). `run` runs the model and returns its output; `heads` are the heads
-    to remove together, each `(layer, head)`, the layer by its number within a pass or by a module's name. `instead="zero"` makes
-    the output of a head zero; "uniform" gives the same weight to every key that a query may attend to. A head of a linear token mixer
-    is made zero before gate and norm, and has no uniform weights. The default measure takes all
-    floating-point tensors of the output together. Both runs draw the same dropout if the model is in training, both run without
-    gradients, and both avoid torch's fast path, whose single kernel hides the heads.
+    to remove together, each `(layer, head)`, with the layer as its number within a pass or as a module's name. `instead="zero"` sets
+    the output of a head to zero; "uniform" gives equal weight to every key that a query may attend to. A head of a linear token mixer
+    is set to zero before gate and norm, and has no uniform weights. The default measure takes all floating-point tensors of the output
+    together. Both runs draw the same dropout if the model is in training, run without gradients, and avoid torch's fast path, whose
+    single kernel hides the heads.
 
-    What it leaves out: the model was not trained without the head, and part of the effect comes from that (less with "uniform").
-    A head has little effect alone if another head can do the same.
+    Limits: the model was not trained without the head, which causes a part of the effect (a smaller one with "uniform"). A head has
+    little effect alone if another head can do the same.
 
     Raises InputError if a head does not exist or its attention cannot be changed, KindError for heads that are not pairs.
 
@@ -79,11 +79,11 @@ def ablate(
 
 @contextmanager
 def without_heads(model: nn.Module, heads: Sequence[LayerHead], *, instead: str = "zero") -> Iterator[None]:
-    """Remove heads from a model while the block runs; afterwards everything is as before.
+    """Remove heads from a model while the block runs, and restore them afterwards.
 
-    Arguments and errors are those of `ablate`. The block runs without gradients. The output of a head is changed where
-    `record` catches it: parameters stay as they are, and weights that the model returns are those that it computed. A recording
-    opened inside the block has the changed outputs, and its `verify()` reports them; one around the block has the original ones.
+    `ablate` describes the arguments and errors. The block runs without gradients. The output of a head is changed where `record` reads
+    it: parameters do not change, and returned weights are those before the change. A recording opened inside the block has the
+    changed outputs, and its `verify()` reports them; a recording around the block has the original ones.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)

@@ -1,4 +1,4 @@
-"""The weights of a call, all its heads together, a block of rows at a time."""
+"""The weights of a call, all its heads together, in blocks of rows."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,11 +17,11 @@ from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.chunks import Chunks, head_groups
 from overt.lens.recorded_calls import RecordedCalls
 
-BLOCK = 2**20  # weights in memory at once, over all heads and sequences
+BLOCK = 2**20  # BLOCK: weights in memory at a time, over all heads and sequences
 
 
 class WeightsByBlock:
-    """The weights of a recorded call, recomputed before dropout, of its recorded heads alone: (B, H, rows, K)."""
+    """The weights (B, H, rows, K) of the recorded heads of a call, recomputed before dropout."""
 
     def __init__(self, captured: Captured):
         opened = captured.opened()
@@ -45,17 +45,17 @@ class WeightsByBlock:
         self.careful: bool = self.call.mask is not None and not self.call.finite
 
     def rows(self, first: int, stop: int) -> Tensor:
-        """The weights of queries first to stop: (B, H, rows, K)."""
+        """The weights of the queries from first up to stop: (B, H, rows, K)."""
         return self._by_head(self._stages(first, stop)[2])
 
     def some_rows(self, rows: list[int]) -> Tensor:
-        """The weights of these queries: (B, H, rows, K)."""
+        """The weights of the queries `rows`: (B, H, rows, K)."""
         if rows == list(range(rows[0], rows[-1] + 1)):
             return self.rows(rows[0], rows[-1] + 1)
         return torch.cat([self.rows(row, row + 1) for row in rows], dim=2)
 
     def choices(self, first: int, stop: int) -> Tensor:
-        """How many keys each of these queries may attend to: (B, H, rows)."""
+        """The number of keys that each query from first up to stop may attend to: (B, H, rows)."""
         masked = self._by_head(self._stages(first, stop)[1])
         return (masked > masked.amax(-1, keepdim=True) - MASKED_GAP).sum(-1)
 
@@ -68,7 +68,7 @@ class WeightsByBlock:
         return by_head(self.call, tensor)[:, self.indices]
 
     def blocks(self) -> Iterator[tuple[int, int, Tensor]]:
-        """All queries, block by block: the first of a block, the one after its last, and their weights."""
+        """Iterate over all queries in blocks: the first query, the one after the last, and their weights."""
         size = max(1, BLOCK // max(1, math.prod(self.call.batch) * self.keys))
         for first in range(0, self.queries, size):
             stop = min(first + size, self.queries)
@@ -76,7 +76,7 @@ class WeightsByBlock:
 
 
 def by_groups(captured: Captured, groups: Sequence[tuple[int, ...]]) -> Iterator[WeightsByBlock | Chunks]:
-    """The weights of a call, attention or mixer: of these groups of its heads, of all together for attention."""
+    """The weights of a call: one group of heads after the other for a mixer, all heads together for attention."""
     opened = captured.opened()
     if isinstance(opened, CapturedMixer):
         yield from (Chunks(opened.of_heads(heads).recurrence) for heads in groups)
@@ -85,7 +85,7 @@ def by_groups(captured: Captured, groups: Sequence[tuple[int, ...]]) -> Iterator
 
 
 def fitting_groups(captured: Captured) -> list[tuple[int, ...]]:
-    """The heads of a mixer in groups whose chunks fit in memory together; those of attention in one."""
+    """Groups of a mixer's heads whose chunks fit in memory together; one group for attention."""
     opened = captured.opened()
     if not isinstance(opened, CapturedMixer):
         return [opened.heads]

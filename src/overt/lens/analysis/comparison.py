@@ -1,4 +1,4 @@
-"""Two recordings of the same tokens, head by head: two models, or one model before and after."""
+"""Two recordings of the same tokens, compared head by head: two models, or one model before and after a change."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from overt.lens.tokens import Words
 
 @dataclass(frozen=True)
 class HeadDifference:
-    """How far one head's weights are apart in two recordings: the mean over its queries, in nats, from 0 to log 2 = 0.693."""
+    """The distance between the weights of one head in two recordings: the mean over its queries, in nats, from 0 to log 2 = 0.693."""
 
     layer: str
     number: int
@@ -32,13 +32,13 @@ class HeadDifference:
 
 @dataclass(frozen=True)
 class Differences:
-    """Every head's distance, call by call; printed, the largest ones. `known` says whether both recordings have tokens."""
+    """The distances of all heads, call by call; printing shows the largest. `known` tells whether both recordings have tokens."""
 
     heads: tuple[HeadDifference, ...]
     known: bool
 
     def largest(self, count: int = 10) -> tuple[HeadDifference, ...]:
-        """The heads that are furthest apart, furthest first."""
+        """The heads with the largest distances, largest first."""
         return tuple(sorted(self.heads, key=lambda entry: -entry.distance)[:count])
 
     def __str__(self) -> str:
@@ -50,18 +50,18 @@ class Differences:
 
 @torch.no_grad()
 def compare(first: RecordedCalls, second: RecordedCalls) -> Differences:
-    """How far apart the same heads are in two recordings of the same tokens: the Jensen–Shannon divergence, the mean over queries.
+    """Measure the distance between the same heads in two recordings of the same tokens: the mean Jensen–Shannon divergence of queries.
 
         JS(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m),   m = ½(p + q)        per query, in nats: 0 for equal weights, log 2 for no key in common
 
     Lin 1991, section IV (with equal weights). For recordings of two models, of one model before and after training, pruning or
     `without_heads`, or of two inputs with the same tokens. Weights that do not sum to 1 are scaled to sum to 1. Queries that may
-    attend to nothing in one of the recordings do not count. Signed weights, as those of linear token mixers, are their sizes |W| ÷ Σ |W|,
-    with the same key of another sign as another key: weights of opposite signs are log 2 apart.
+    attend to no key in one of the recordings do not count. Signed weights (of linear token mixers) become shares |W| ÷ Σ |W|, in which
+    a key with a negative weight is a key of its own: weights of opposite signs are log 2 apart.
 
-    What it leaves out: heads are paired by their numbers, and heads of the same number need not be alike in two models.
+    Limits: heads are paired by their numbers, and heads with the same number need not be alike in two models.
 
-    Raises InputError where calls, heads, lengths or tokens differ.
+    Raises InputError if calls, heads, lengths or tokens differ.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -86,7 +86,7 @@ def compare(first: RecordedCalls, second: RecordedCalls) -> Differences:
 
 
 def _pairs(first: RecordedCalls, second: RecordedCalls) -> list[tuple[Captured, Captured]]:
-    """The calls of both recordings in pairs. Raises InputError unless their shapes are the same."""
+    """Pairs of calls of both recordings. Raises InputError unless their shapes are the same."""
     pairs = list(zip_longest(first.nonempty_calls(), second.nonempty_calls()))
     for index, (one, other) in enumerate(pairs):
         shapes = [None if part is None else (part.batch, part.heads, part.queries, part.keys) for part in (one, other)]
@@ -120,7 +120,7 @@ def _same_words(side: str, layer: str, one: Words | None, other: Words | None) -
 
 
 def _distances(one: Captured, other: Captured) -> list[float]:
-    """Each head's mean distance over the queries that may attend to some key in both recordings."""
+    """The mean distance of each head over the queries that may attend to some key in both recordings."""
     groups = fitting_groups(one)
     pairs = zip(groups, by_groups(one, groups), by_groups(other, groups), strict=True)
     return [distance for heads, left, right in pairs for distance in _mean_distances(len(heads), left, right)]
@@ -150,7 +150,7 @@ def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _shares(weights: Tensor) -> Tensor:
-    """Shares that sum to 1 where there are any weights, in float64: of each key, and of each key with a negative weight."""
+    """Weights as shares in float64, which sum to 1 if any weight is not zero: of each key, then of each key with a negative weight."""
     wide = torch.cat([weights.clamp(min=0), -weights.clamp(max=0)], dim=-1).double()
     total = wide.sum(-1, keepdim=True)
     return wide / torch.where(total > 0, total, 1)

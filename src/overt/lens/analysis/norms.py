@@ -1,4 +1,4 @@
-"""Weights times the norm of the vector that they weight: how much each token adds to a layer's output."""
+"""Weights times the norm of the vector that they weight: the amount that each token adds to a layer's output."""
 
 import math
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ from overt.lens.statistics.output_norms import output_matrix, output_norms
 
 
 def norm_weights(recording: RecordedCalls, model: nn.Module) -> "NormWeights":
-    """The norm of what each key adds to each query's output, ‖α_ij f(x_j)‖ with f(x) = (x W_V + b_V) W_O.
+    """The norm of the vector that each key adds to each query's output, ‖α_ij f(x_j)‖ with f(x) = (x W_V + b_V) W_O.
 
     Kobayashi et al. 2020, section 3: attention adds vectors α_ij f(x_j), and a large weight on a short vector adds little. `model` is the
-    recorded one: a recording has the values x W_V + b_V and no parameters, so W_O is read from the model.
+    recorded model: a recording has the values x W_V + b_V but no parameters, so W_O is read from the model.
 
     `norms[layer, head]` is one head, with `weights(rows, keys)`, `lengths()` and `received()`. `norms.layer(layer, rows)` takes all
     heads together, ‖Σ_h α_ij^h f^h(x_j)‖, where opposite vectors cancel. `layer` is a number or a module's name.
 
-    What it leaves out: the residual, normalisation, the bias of W_O, and whether later layers read the direction of a long vector.
+    Limits: the residual, normalisation and the bias of W_O do not count, nor whether later layers read the direction of a long vector.
 
-    Raises InputError where no output matrix is certain, or the recording has summaries, KindError without the model.
+    Raises InputError if no output matrix is certain or the recording has summaries, KindError without the model.
 
     >>> import torch, overt
     >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -44,7 +44,7 @@ def norm_weights(recording: RecordedCalls, model: nn.Module) -> "NormWeights":
 
 @dataclass(frozen=True, eq=False)
 class NormHead:
-    """One head's weights as norms, those of the model's own vectors."""
+    """The weights of one head times the norms of its vectors."""
 
     head: Head
     model: nn.Module
@@ -53,25 +53,25 @@ class NormHead:
         return f"<norms of head {self.head.head} of {self.head.layer}>"
 
     def lengths(self) -> Tensor:
-        """‖f(x_j)‖ of each key: (B, K)."""
+        """The norm ‖f(x_j)‖ of each key's vector: (B, K)."""
         norms, reason = output_norms(self.head, self.model)
         if norms is None:
             raise _unknown(reason, mixer=isinstance(self.head.captured, CapturedMixer))
         return norms
 
     def weights(self, rows: Index = None, keys: Index = None) -> Tensor:
-        """‖α_ij f(x_j)‖, any block: (B, rows, keys)."""
+        """The norms ‖α_ij f(x_j)‖ of any block: (B, rows, keys)."""
         lengths = self.lengths() if keys is None else self.lengths()[:, self.head.keys_of(keys)]
         return self.head.weights(rows, keys).abs() * lengths[:, None]
 
     def received(self) -> Tensor:
-        """The mean over the queries of what each key adds to them: (B, K); for weights that are not negative."""
+        """The mean norm that each key adds to the queries: (B, K); for weights that are not negative."""
         return self.head.received() * self.lengths()
 
 
 @dataclass(frozen=True, eq=False)
 class NormWeights:
-    """A recording with every weight times the norm of the vector that it weights; see `norm_weights`."""
+    """A recording whose weights are multiplied by the norms of their vectors; see `norm_weights`."""
 
     recording: RecordedCalls
     model: nn.Module
@@ -86,7 +86,7 @@ class NormWeights:
 
     @torch.no_grad()
     def layer(self, layer: int | str, rows: Index = None) -> Tensor:
-        """‖Σ_h α_ij^h f^h(x_j)‖, all recorded heads of a call as one vector: (B, rows, K)."""
+        """The norms ‖Σ_h α_ij^h f^h(x_j)‖, all recorded heads of a call as one vector: (B, rows, K)."""
         captured = self.recording.call_of(layer)
         by_block, products = WeightsByBlock(captured), self._products(captured)
         wanted = positions("row", rows, by_block.queries)
@@ -99,7 +99,7 @@ class NormWeights:
         return norms
 
     def _products(self, captured: Captured) -> Tensor:
-        """f^h(x_j) · f^g(x_j), which give the norm of any weighted sum over heads: (B, K, H, H).
+        """The products f^h(x_j) · f^g(x_j), which give the norm of any weighted sum over heads: (B, K, H, H).
 
         In float64, because vectors that cancel leave a small difference of large squares.
         """

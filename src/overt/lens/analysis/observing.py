@@ -1,4 +1,4 @@
-"""Measure each call of attention while a model runs, and store nothing of it."""
+"""Measure each call of attention while a model runs, without storing it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,11 +18,11 @@ Compute = Callable[[CapturedCall], Tensor | None]
 
 @contextmanager
 def observing(model: nn.Module, measure: Measure, compute: Compute | None = None) -> Iterator[Recorder]:
-    """Call `measure` with each call of attention that the model makes while the block runs; the call is valid until the model goes on.
+    """Call `measure` with each call of attention while the block runs; the call is valid until the model goes on.
 
-    Nothing of a call is stored but its size and name, in `recorder.calls`, so that memory does not grow with the number of calls. As
-    with `record`, the model's outputs stay the same, and an error of `measure` does not reach the model: it is in `recorder.missing`.
-    With `compute`, a call of torch's fused function may be computed by it, the same within rounding, before it is measured.
+    Only the size and name of a call are stored, in `recorder.calls`, so memory does not grow with the number of calls. As with
+    `record`, the model's outputs stay the same; an error of `measure` goes to `recorder.missing` and does not reach the model.
+    `compute` may compute a call of torch's fused function, the same within rounding, before the call is measured.
     """
 
     def store(captured: CapturedCall | CapturedMixer) -> Captured:
@@ -36,7 +36,7 @@ def observing(model: nn.Module, measure: Measure, compute: Compute | None = None
 
 @contextmanager
 def evaluated(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode while the block runs; afterwards each module is as it was."""
+    """Switch the model to evaluation mode while the block runs; afterwards the mode of each module is restored."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

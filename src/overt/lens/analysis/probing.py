@@ -1,4 +1,4 @@
-"""A probe for induction: random words whose blocks repeat at varying distances, and what each head of a model does with them."""
+"""A probe for induction: random words whose blocks repeat at varying distances, and the attention of each head to the copies."""
 
 import inspect
 from collections.abc import Callable
@@ -23,15 +23,16 @@ from overt.lens.text.vocabulary import inner_tokenizer, read_vocabulary
 from overt.lens.tokens import is_cross_attention
 
 PATTERNS = ("induction", "duplicate token", "previous token")
+# _SHORTEST: fewest words of a text in which blocks repeat; _LENGTH: words of a text by default; _TEXTS: texts by default.
 _SHORTEST, _LENGTH, _TEXTS = 32, 256, 16
-_SCORES_TOGETHER = 2**26  # of words, that a language model may give for one batch
-# Of the model's vocabulary that its tokenizer has: embeddings are padded to round sizes, by less than this.
+_SCORES_TOGETHER = 2**26  # most logits of a language model for one batch
+# _SMALLEST_SHARE: least vocabulary of a tokenizer, as a share of the embeddings; padding to round sizes takes less than the other 0.1.
 _SMALLEST_SHARE = 0.9
 
 
 @dataclass(frozen=True)
 class ProbedHead:
-    """What one head does with the probe: the `PatternScore` of "induction", "duplicate token" and "previous token".
+    """The scores of one head in a probe: the `PatternScore` of "induction", "duplicate token" and "previous token".
 
     >>> import overt
     >>> scores = {"induction": overt.lens.PatternScore(share=0.9, low=0.8, high=0.96, chance=0.1, queries=60)}
@@ -46,7 +47,7 @@ class ProbedHead:
 
     @property
     def role(self) -> str:
-        """The pattern with at least half of the weight, above chance; "" where there is none."""
+        """The pattern with at least half of the weight, above chance; "" if there is none."""
         shares = {name: score.share for name, score in self.scores.items() if score.above_chance}
         best = max(shares, key=lambda name: shares[name], default="")
         return best if shares.get(best, 0.0) >= DECISIVE_SHARE else ""
@@ -54,9 +55,9 @@ class ProbedHead:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Probe:
-    """The result of `probe`: `heads`, call by call, and printed a table; `missing` has what was not measured, with the reason.
+    """The result of `probe`: `heads`, call by call, printed as a table; `missing` names the calls that were not measured, and why.
 
-    `probe[layer, head]` is one head, the layer by the number of its call or by its name.
+    `probe[layer, head]` is one head, with the layer as the number of its call or as its name.
 
     >>> import overt
     >>> model = overt.models.LanguageModel(50, width=16, heads=2, layers=1, feed_forward=32)
@@ -120,17 +121,17 @@ def probe(
     """Measure the induction, duplicate-token and previous-token heads of a model on random words that repeat at varying distances.
 
     Each text is a row of blocks of different random words, and each block occurs twice, one copy after the other. Blocks differ in
-    length, so the distance to the earlier copy varies: where it is fixed, a head that always attends to one distance passes for an
+    length, so the distance to the earlier copy varies: at a fixed distance, a head that always attends that far back would pass for an
     induction head (Olsson et al. 2022, "Definition of an induction head", repeat 25 tokens; here they are 8 to 32 by default).
 
-    The words are those of the `tokenizer` without its special ones; a text begins, and for masked models ends, with the special
-    tokens that the tokenizer has for this. A model of plain ids needs none: its words are counted from its embedding, or are
-    0 to `vocabulary` − 1. `length` counts the words of a text (256, or as many as the model has positions). `run` runs the model on
-    ids (B, n), where `model(ids)` does not. The model runs in evaluation, without gradients, a few texts at a time, and no weights are
-    kept: memory is that of running it. Afterwards its modules are in training or evaluation as before.
+    The words are the `tokenizer`'s without its special tokens; a text begins, and for masked models ends, with the special tokens that
+    the tokenizer has for this. A model of plain ids needs no tokenizer: its embedding gives the number of words, or `vocabulary` does
+    (words 0 to `vocabulary` − 1). `length` is the number of words of a text (256, or as many as the model has positions). `run` runs the
+    model on ids (B, n) if `model(ids)` does not. The model runs in evaluation mode, without gradients, a few texts at a time, and no
+    weights are kept, so memory is the model's own. Afterwards the mode of each module is restored.
 
-    Intervals are those of `PatternScore`, where all queries of a block count as one. Raises InputError for a model that takes no
-    ids, a tokenizer of another vocabulary, and texts that are too short or longer than the model's positions.
+    Intervals are as in `PatternScore`, with all queries of a block as one. Raises InputError if the model takes no ids, the tokenizer
+    has another vocabulary, or texts are too short or longer than the model's positions.
 
     >>> import torch, overt
     >>> model = overt.models.LanguageModel(50, width=16, heads=2, layers=1, feed_forward=32)
@@ -162,7 +163,7 @@ def probe(
 
 
 class _Measure:
-    """Runs the `module` of a model that reads the text, and adds up what each head does while the call is there."""
+    """Runs the `module` of a model that reads the text, and adds up the scores of each head during the call."""
 
     def __init__(self, model: nn.Module, module: nn.Module):
         self.model, self.module, self.device = model, module, _device(model)
@@ -171,7 +172,7 @@ class _Measure:
         self.missing: list[tuple[str, str]] = [] if module is model else [("decoder", ENCODER_ONLY)]
 
     def run(self, ids: Tensor, groups: Tensor, run: Callable[[Tensor], Any] | None) -> None:
-        """Run the model once on ids (B, n)."""
+        """Run the model once on ids (B, n), whose tokens belong to `groups`."""
         with observing(self.model, lambda captured: self._add(captured, ids, groups)) as recorder:
             _called(self.module, ids.to(self.device), run)
         self.missing += [absence for absence in recorder.missing if absence not in self.missing]
@@ -191,7 +192,7 @@ class _Measure:
         self.totals[number] = one if known is None else {name: known[name] + one[name] for name in one}
 
     def heads(self) -> tuple[ProbedHead, ...]:
-        """The scores of all heads. Raises InputError where none was measured."""
+        """The scores of all heads. Raises InputError if no head was measured."""
         if not self.totals:
             reasons = "; ".join(dict.fromkeys(f"{name}: {reason}" for name, reason in self.missing)) or "no attention ran"
             got = f"{type(self.model).__name__} ({reasons})"
@@ -204,12 +205,12 @@ class _Measure:
 
 
 def _distances(length: int) -> tuple[int, int]:
-    """The lengths of the shortest and of the longest block of a text."""
+    """The lengths of the shortest and the longest block of a text."""
     return max(4, length // 32), max(8, length // 8)
 
 
 def _text(words: Tensor, length: int, distances: tuple[int, int], generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The ids of a text, and the number of the block that each belongs to."""
+    """The ids of a text, and the block number of each id."""
     ids, blocks, order = [], [], words[:0]
     while sum(map(len, ids)) < length:
         size = int(torch.randint(distances[0], distances[1] + 1, (1,), generator=generator))
@@ -222,7 +223,7 @@ def _text(words: Tensor, length: int, distances: tuple[int, int], generator: tor
 
 
 def _vocabulary(model: nn.Module, tokenizer: Any, vocabulary: int | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The ids of the words that are not special, and the special tokens before and after a text."""
+    """The ids of the words that are not special tokens, and the special tokens before and after a text."""
     rows, none = _embedded(model), torch.zeros(0, dtype=torch.long)
     if tokenizer is None:
         if vocabulary is not None:
@@ -251,7 +252,7 @@ def _first_id(tokenizer: Any, *names: str) -> list[int]:
 
 
 def _embedding(model: nn.Module) -> nn.Embedding | None:
-    """The embedding of the words: that of a Hugging Face model, of a model of overt, or the only one that there is."""
+    """The embedding of the words: of a Hugging Face model, of a model of overt, or the only embedding of the model."""
     if callable(getattr(model, "get_input_embeddings", None)):
         with torch.no_grad():
             embedding = model.get_input_embeddings()  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Attention multiplied through all layers down to the tokens, and the mean weights of one layer."""
+"""Attention multiplied through all layers down to the input tokens, and the mean weights of one layer."""
 
 from collections.abc import Sequence
 
@@ -13,26 +13,26 @@ from overt.lens.head import Index, positions
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.tokens import is_cross_attention
 
-# Rows of the result that are multiplied by the layers at once: a quarter of it, within these bounds.
+# _MIN_ROWS, _MAX_ROWS: bounds on the rows of the result that are multiplied by the layers at a time (a quarter of all rows).
 _MIN_ROWS, _MAX_ROWS = 128, 512
 
 
 @torch.no_grad()
 def rollout(recording: RecordedCalls, layer: int | None = None, rows: Index = None) -> Tensor:
-    """How much of each token's vector comes from each token of the input, if only attention and the residual mixed tokens.
+    """The share of each input token in each token's vector, if only attention and the residual mixed tokens.
 
         rollout_l = Ā_l · Ā_(l−1) · … · Ā_0        Ā = ½(A + I), A the mean of the layer's weights over its heads
 
     Abnar and Zuidema 2020, section 3. `layer` is the number of the last call that counts (from 0; None: all), `rows` are
-    the tokens of that layer. Where weights do not sum to 1 (a sink, a query that may attend to nothing), the rows of A + I are
-    divided by their sums, so that rows of the result sum to 1. Only recorded heads are in the mean.
+    the tokens of that layer. If weights do not sum to 1 (a sink, a query that may attend to no key), the rows of A + I are
+    divided by their sums, so that rows of the result sum to 1. The mean is over recorded heads only.
 
-    What it leaves out: it assumes that residual and attention count the same, that all values have the same norm, and that
-    feed-forward layers and normalisation do the same to all tokens. It was proposed because it correlates with the effect of erasing
-    tokens, which docs/reading.md measures.
+    Limits: it assumes that residual and attention count the same, that all values have the same norm, and that feed-forward layers and
+    normalisation do the same to all tokens. It was proposed because it correlates with the effect of erasing tokens, which
+    docs/reading.md measures.
 
-    Shapes: (B, rows, n), in shares of 1. Memory holds the result, a few hundred rows of it and a block of weights, and each part of
-    the result recomputes the weights. Raises InputError for a recording of several passes, of cross-attention, or of
+    Shapes: (B, rows, n), in shares of 1. Memory holds the result, a few hundred rows of a product and a block of weights; the weights
+    are recomputed for each part of the result. Raises InputError for a recording of several passes, of cross-attention, or of
     layers of different lengths.
 
     >>> import torch, overt
@@ -60,9 +60,9 @@ def rollout(recording: RecordedCalls, layer: int | None = None, rows: Index = No
 
 @torch.no_grad()
 def mean_attention(recording: RecordedCalls, layer: int | None = None, rows: Index = None) -> Tensor:
-    """The weights of one layer, the mean over its heads: what `rollout` is compared with (Abnar and Zuidema 2020, section 4).
+    """The mean weights of one layer over its heads: the baseline of `rollout` (Abnar and Zuidema 2020, section 4).
 
-    `layer` is the number of the call (None: the last). Above the first layer the keys are mixtures of tokens already, so a weight on
+    `layer` is the number of the call (None: the last). Above the first layer the keys are already mixtures of tokens, so a weight on
     a position is not a weight on its token.
 
     Shapes: (B, rows, n). Raises InputError as `rollout` does.
@@ -85,7 +85,7 @@ def mean_attention(recording: RecordedCalls, layer: int | None = None, rows: Ind
 
 
 def _multiplied_by_layer(part: Tensor, captured: Captured) -> Tensor:
-    """Rows (B, rows, n) of a product, multiplied from the right by the ½(A + I) of one more layer."""
+    """Multiply rows (B, rows, n) of a product from the right by ½(A + I) of one more layer."""
     result = torch.zeros_like(part, memory_format=torch.contiguous_format)
     for first, stop, weights in WeightsByBlock(captured).blocks():
         mean = weights.mean(1)  # (B, block, n)
@@ -96,7 +96,7 @@ def _multiplied_by_layer(part: Tensor, captured: Captured) -> Tensor:
 
 
 def _self_attention_calls(recording: RecordedCalls, layer: int | None, what: str) -> Sequence[Captured]:
-    """The calls up to the one of this number. Raises InputError unless all are self-attention over one sequence."""
+    """The calls up to number `layer`. Raises InputError unless all are self-attention over one sequence."""
     calls = one_pass(recording, what)
     lengths = {(captured.queries, captured.keys, captured.batch) for captured in calls}
     other = [captured for captured in calls if is_cross_attention(captured) or captured.queries != captured.keys]

@@ -1,4 +1,4 @@
-"""Which source words each word of a translation goes with, from the weights of the step that reads it."""
+"""The source words that each word of a translation goes with, from the weights of the step that reads the word."""
 
 from collections.abc import Sequence
 
@@ -18,23 +18,23 @@ from overt.lens.tokens import is_cross_attention
 def alignment(
     recording: RecordedCalls, layer: int | str | None = None, heads: Sequence[int] | None = None, *, later: int = 1
 ) -> Tensor:
-    """How much each written word goes with each source word: a decoder's attention to its encoder, `later` steps after the word.
+    """The weight of each source word for each written word: a decoder's attention to its encoder, `later` steps after the word.
 
         alignment_mj = mean over heads of w_(m−1+later, j)      for word m = 1, 2, … after the start token, written in step m − 1
 
-    The query of a step depends on the words before the one that it writes, and one step later on this word too. Chen et al. 2020,
+    The query of a step depends on the words before the one that the step writes, and one step later on this word too. Chen et al. 2020,
     section 3 (the decoder's input against its output), found that the later row aligns better. `later=0` is the step that writes
     the word. In a recurrent decoder whose query is its previous state (`Seq2Seq(score_with="previous")`) the query depends on the
     word two steps later, `later=2`.
 
     `layer` is a module's name or a call's number; None is the last but one that attends between two texts, as in Garg et al. 2019.
-    `heads` are those in the mean, by the model's numbers (None: all recorded). A recording of several passes, as of greedy writing,
+    `heads` are the heads in the mean, by the model's numbers (None: all recorded). A recording of several passes (greedy decoding)
     is read as one; with beams, rows of a batch are not the same sentence from step to step.
 
-    What it leaves out: a weight does not say why the word was written. Other weights may give the same word (Jain and Wallace 2019),
-    and much weight goes to the end mark when a word needs nothing of the source.
+    Limits: a weight does not say why the word was written. Other weights may give the same word (Jain and Wallace 2019), and much
+    weight goes to the end mark if a word needs nothing of the source.
 
-    Shapes: (B, T − later, S), rows in shares of 1, for T steps; the last `later` words have no row. Raises InputError where no call
+    Shapes: (B, T − later, S), rows in shares of 1, for T steps; the last `later` words have no row. Raises InputError if no call
     attends between two texts, or there are too few steps.
 
     >>> import torch, overt
@@ -68,7 +68,7 @@ def _mean(captured: Captured, heads: Sequence[int] | None) -> Tensor:
 
 
 def _alignment_steps(recording: RecordedCalls, layer: int | str | None) -> list[Captured]:
-    """The calls of one layer that attends between two texts, in the order of the steps."""
+    """The calls of one layer that attends between two texts, in the order of their steps."""
     calls = recording.nonempty_calls()
     if layer is not None:
         matches = {captured.layer for captured in calls if is_in(captured.layer, layer)}
