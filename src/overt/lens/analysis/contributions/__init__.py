@@ -1,1 +1,1 @@
-"""What each part of a language model adds to a logit, such that the parts sum to it."""
+"""The terms that the parts of a language model add to a logit, which sum to it."""

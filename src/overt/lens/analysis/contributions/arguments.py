@@ -1,4 +1,4 @@
-"""The recording, the model and the inputs that contributions are computed from, checked: they have to belong together."""
+"""Checks that the recording, the model and the inputs of contributions belong together."""
 
 import inspect
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ Recorded = CapturedCall | CapturedMixer
 
 
 def checked_model(model: Any) -> nn.Module:
-    """The model, if it is one that can be attributed. Raises KindError and InputError for others."""
+    """Return the model if it can be attributed. Raises KindError and InputError for others."""
     model = required_model(model)
     devices = {parameter.device for parameter in model.parameters()}
     if len(devices) > 1:
@@ -40,7 +40,7 @@ def checked_model(model: Any) -> nn.Module:
 
 
 def checked_calls(recording: RecordedCalls, model: nn.Module, what: str = "contributions") -> list[Recorded]:
-    """The calls of the one pass of one text. Raises InputError for other recordings."""
+    """The calls of a recording of one pass over one text. Raises InputError for other recordings."""
     if at_work() is not None:
         fix = "call it after the block of overt.lens.record"
         raise InputError("a recording that has ended, because the model runs once more", got="one that is still open", fix=fix)
@@ -65,7 +65,7 @@ def checked_calls(recording: RecordedCalls, model: nn.Module, what: str = "contr
 
 
 def pass_arguments(recording: RecordedCalls, inputs: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of the recorded pass, without a cache to write to. None means the token ids that the recording has."""
+    """The arguments of the recorded pass, without a cache to write to. If `inputs` is None, they are the recorded token ids."""
     return whole_text(model, _recorded_ids(recording).to(_device(model)) if inputs is None else inputs)
 
 
@@ -90,7 +90,7 @@ def _device(model: nn.Module) -> torch.device:
 
 
 def _recorded_ids(recording: RecordedCalls) -> Tensor:
-    """The token ids of the one text that the model read, (1, n)."""
+    """The token ids (1, n) of the one text that the model read."""
     number = recording.calls[0].pass_index
     lookups = [lookup for lookup in recording.strings.texts.lookups if lookup.pass_index == number]
     if len(lookups) != 1 or lookups[0].ids.shape[:-1].numel() != 1:
@@ -111,7 +111,7 @@ def _opened(captured: Captured) -> Recorded:
 
 
 def input_ids(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The numbers of the tokens among the arguments."""
+    """The token ids among the arguments of a pass."""
     candidates = [*args, kwargs.get("input_ids")]
     return next(
         (candidate for candidate in candidates if isinstance(candidate, Tensor) and not candidate.is_floating_point()), None
@@ -121,7 +121,7 @@ def input_ids(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
 def in_text(
     recording: RecordedCalls, calls: list[Recorded], ids: Tensor | None, vocabulary: Vocabulary | None, length: int
 ) -> Tensor:
-    """Which of the positions that have logits are tokens of the text, and not padding: (length,)."""
+    """Whether each position with logits is a token of the text, and not padding: (length,)."""
     positions = torch.ones(length, dtype=torch.bool)
     for captured in calls:
         if captured.queries == length:
@@ -133,7 +133,7 @@ def in_text(
 
 
 def compare(calls: list[Recorded], points: list[Point], model: str, inputs_passed: bool) -> None:
-    """Compare this run with the recorded one. Raises InputError where they differ."""
+    """Compare this run with the recorded one. Raises InputError if they differ."""
     recorded, rerun = [captured.layer for captured in calls], [point.layer for point in points]
     pairs = zip(calls, points, strict=True) if recorded == rerun else []
     apart = next((captured.layer for captured, point in pairs if not _agrees(captured.output, point.output)), None)

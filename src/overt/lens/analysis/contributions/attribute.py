@@ -1,4 +1,4 @@
-"""Direct logit attribution: what every part of a model adds to a logit."""
+"""Direct logit attribution: the term that every part of a model adds to a logit."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -43,27 +43,27 @@ def contributions(
     inputs: Mapping[str, Any] | Tensor | None = None,
     tokenizer: Any = None,
 ) -> Contributions:
-    """What each part of a language model adds to a logit, or to the difference of two: the parts sum to it, within rounding.
+    """Split a logit of a language model, or the difference of two, into the terms of its parts, which sum to it within rounding.
 
         logit_a − logit_b = Σ_heads Σ_j w_ij v_j W_O · g + Σ_feed-forward m · g + embedding · g + biases        g = d(logit_a − logit_b)/dx
 
     Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2022, section 3. x is the residual stream
-    before the last norm, whose scale is frozen at what it was, as is the scale of every other norm on the way (after a sublayer, or in
-    an encoder that normalises after each), and a gate after attention. With these the logit is linear in what each part writes. Only
-    the direct effect is counted: not what a part does by changing what later parts compute.
+    before the last norm, whose scale is frozen at its value in this run, as are the scales of all other norms on the way (after a
+    sublayer, or in an encoder that normalises after each) and a gate after attention. With these frozen, the logit is linear in the
+    output of each part. Only the direct effect counts, not that a part changes the results of later parts.
 
-    In an encoder–decoder the parts are the decoder's, and its cross-attention is split by the encoder's tokens. So it is in a model of
-    text with an encoder of images or sound: what that wrote is embeddings of tokens, which the language model attends to.
+    In an encoder–decoder the parts are the decoder's, and its cross-attention is split by the encoder's tokens. The same holds for a
+    model of text with an encoder of images or sound, whose outputs are embeddings of tokens that the language model attends to.
 
-    `target` is a token, its number or text, or a pair of them, this one rather than that one; None is the token of the largest logit.
-    `position` is where: by default the last token that is not padding, or the mask token where tokens attend to later ones. `inputs` are
-    all arguments of the pass that was recorded (`attention_mask`, `position_ids`, …): only token ids are in a recording. Text is read by
+    `target` is a token (its number or text) or a pair of tokens (the first rather than the second); None is the token of the largest
+    logit. `position` is by default the last token that is not padding, or the mask token if tokens attend to later ones. `inputs` are
+    all arguments of the recorded pass (`attention_mask`, `position_ids`, …), since a recording has only token ids. Text is read by
     the recording's tokenizer (`record(model, tokenizer=…)` or `recording.tokenizer(…)`), or by the `tokenizer` passed here: " model" is
     the token with a space before it, in a tokenizer that has one.
 
-    The model runs once more, with the same inputs. A linear token mixer is split by heads and source tokens where it was recorded;
-    without, it is one part. A bound on a logit (a softcap) is no linear function: contributions are to the logit before it, and a note
-    says so. Raises InputError where the model's parts do not add up, with the function that stops them.
+    The model runs once more, with the same inputs. A linear token mixer is split by heads and source tokens if it was recorded,
+    otherwise it is one part. A bound on a logit (a softcap) is not linear: contributions are to the logit before it, and a note
+    reports this. Raises InputError if the model's parts do not add up, with the function that stops them.
 
     >>> import torch, overt
     >>> model = overt.models.LanguageModel(50, width=16, heads=2, layers=2, feed_forward=32).eval()
@@ -104,7 +104,7 @@ def contributions(
 
 
 def _by_position(logits: Tensor, queries: int) -> tuple[Tensor, int]:
-    """The logits (1, n, words) of a model that may run without a batch, or (1, words) of one position alone, and n."""
+    """The logits (1, n, words) of a model that may run without a batch, or (1, words) of a single position, and n."""
     logits = logits.unsqueeze(0) if logits.ndim == 2 and logits.shape[0] == queries > 1 else logits
     return logits, logits.shape[1] if logits.ndim == 3 else queries
 
@@ -122,7 +122,7 @@ def _traced(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _descend(run: Traced, number: Tensor, encodes: Callable[[str], bool]) -> None:
-    """Follow the linear paths down to all recorded calls but an encoder's. Raises InputError with what stops them."""
+    """Follow the linear paths down to all recorded calls except an encoder's. Raises InputError with the function that stops them."""
     run.follow(number, run.points)
     stopped = [point for point in run.points if point.gradient is None and not encodes(point.layer)]
     if stopped:

@@ -1,4 +1,4 @@
-"""What each head of a call took from each source token, from the recorded weights and values."""
+"""The term that each head of a call adds by each source token, from the recorded weights and values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ Rows = tuple[slice | list[int], Tensor, Tensor, Tensor]  # weights (H, R, K), va
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A call of one text: for each head what it adds by each source token, (K,), and how far rounding may take these apart."""
+    """A call of one text: the terms (K,) of each head by source token, and the bound on their rounding."""
 
     captured: CapturedCall | CapturedMixer
     point: Point
@@ -33,7 +33,7 @@ class Split:
 
 @torch.no_grad()
 def split(captured: CapturedCall | CapturedMixer, point: Point) -> Split:
-    """Split what a call adds to the target by heads and source tokens: Σ_rows w_ij (v_j · g_i), in float64."""
+    """Split the terms that a call adds to the target by heads and source tokens: Σ_rows w_ij (v_j · g_i), in float64."""
     assert point.gradient is not None
     gradient = point.gradient[0].double()  # (H, Q, E)
     rows = (gradient != 0).any(-1).any(0).nonzero().flatten().tolist()
@@ -48,7 +48,7 @@ def split(captured: CapturedCall | CapturedMixer, point: Point) -> Split:
 
 
 def _attention_rows(captured: CapturedCall, rows: list[int]) -> Iterator[Rows]:
-    """Run by run of neighbouring rows, what a call of attention mixes."""
+    """Iterate over runs of neighbouring rows: the weights, values and rounding of a call of attention."""
     by_block = WeightsByBlock(captured)
     call = by_block.call
     allowance = Allowance(captured, call)
@@ -62,7 +62,7 @@ def _attention_rows(captured: CapturedCall, rows: list[int]) -> Iterator[Rows]:
 
 
 def _repeated(call: Any) -> Tensor:
-    """The values of every head (…, H, K, E), where heads may share them."""
+    """The values of every head (…, H, K, E); heads may share them."""
     value = call.value.double()
     if value.ndim >= 3 and value.shape[-3] not in (1, call.batch[-1]):
         value = value.repeat_interleave(call.batch[-1] // value.shape[-3], dim=-3)
@@ -70,7 +70,7 @@ def _repeated(call: Any) -> Tensor:
 
 
 def _mixer_rows(captured: CapturedMixer, rows: list[int]) -> Iterator[Rows]:
-    """The same of a linear token mixer, with signed weights."""
+    """The signed weights, values and rounding of a linear token mixer."""
     if not rows:
         return
     recurrence = captured.recurrence.double().ready()

@@ -1,4 +1,4 @@
-"""Which functions of torch are linear in the tensors that come from the residual stream, and what else is known of a function."""
+"""The functions of torch that are linear in tensors from the residual stream, and other properties of functions."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Numbers are moved, and not changed.
+# MOVES: functions that move numbers without changing them.
 MOVES = _names(
     "view reshape transpose permute expand expand_as flatten unflatten squeeze unsqueeze contiguous clone split chunk unbind narrow select "
     "getitem index_select gather take_along_dim repeat repeat_interleave flip roll movedim moveaxis swapaxes swapdims t view_as reshape_as "
@@ -20,7 +20,7 @@ MOVES = _names(
     "unsafe_chunk unsafe_split masked_select broadcast_tensors requires_grad_ cuda cpu"
 )
 CASTS = _names("to float double half bfloat16 type type_as")
-# Affine functions: what does not come from the stream may be added.
+# JOINS, SUMS: affine functions, which may add tensors that do not come from the stream. MEANS: means over windows of one tensor.
 JOINS = _names(
     "cat concat concatenate stack hstack vstack where setitem copy index_put index_copy scatter masked_scatter slice_scatter "
     "select_scatter pad masked_fill index_fill tril triu"
@@ -31,9 +31,9 @@ PRODUCTS = _names("mul div")
 MATRICES = _names(
     "linear matmul mm bmm mv addmm baddbmm addbmm einsum tensordot conv1d conv2d conv_transpose1d inner outer grouped_mm"
 )
-# Functions that make the scale of a norm.
+# SCALES: functions that compute the scale of a norm.
 SCALES = _names("rsqrt sqrt norm vector_norm linalg_norm linalg_vector_norm reciprocal std")
-# Elementwise functions with f(0) = 0, which multiply their argument x with the gate f(x)/x.
+# GATES: elementwise functions with f(0) = 0, which multiply their argument x by the gate f(x)/x.
 GATES = _names("gelu relu silu tanh leaky_relu relu6 mish hardswish elu selu celu softsign hardtanh prelu GeLUFunction")
 
 _DUNDER = re.compile(r"^__(?:i|r)?(add|sub|mul|truediv|div|matmul|getitem|setitem|neg)__$")
@@ -48,7 +48,7 @@ _SAME = {
 
 
 def plain(name: str) -> str:
-    """A function's name without the marks of operators and of functions that write to their first argument.
+    """A function's name without the marks of operators and of in-place functions.
 
     >>> plain("__radd__"), plain("mul_"), plain("__getitem__"), plain("true_divide")
     ('add', 'mul', 'getitem', 'div')
@@ -59,7 +59,7 @@ def plain(name: str) -> str:
 
 
 def reversed_operands(name: str) -> bool:
-    """Whether the second operand of an operator is its first argument."""
+    """Whether an operator takes its second operand as the first argument."""
     return name in ("__rsub__", "__rtruediv__", "__rdiv__", "__rmatmul__", "rsub")
 
 
@@ -78,27 +78,27 @@ def tensors(tree: Any) -> list[Tensor]:
 
 
 def tracked(tree: Any) -> list[Tensor]:
-    """Those that come from a writer."""
+    """The tensors of a tree that come from a writer."""
     return [tensor for tensor in tensors(tree) if tensor.requires_grad]
 
 
 def detached(tree: Any) -> Any:
-    """Arguments without what they come from."""
+    """Arguments detached from the graph."""
     return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, tree)
 
 
 def without_parameters(tree: Any) -> Any:
-    """Arguments with parameters as constants."""
+    """Arguments with parameters replaced by constants."""
     return tree_map(lambda leaf: leaf.detach() if isinstance(leaf, torch.nn.Parameter) else leaf, tree)
 
 
 def zeros(tree: Any) -> Any:
-    """Arguments with zeros in place of what comes from writers."""
+    """Arguments with zeros in the place of tensors that come from writers."""
     return tree_map(lambda leaf: torch.zeros_like(leaf) if isinstance(leaf, Tensor) and leaf.requires_grad else leaf, tree)
 
 
 def adds_constants(base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a function may add what comes from no writer."""
+    """Whether a function may add tensors that come from no writer."""
     if base in ("add", "sub", "rsub"):
         operands = [*args, *(kwargs[key] for key in ("input", "other") if key in kwargs)][:2]
         return not all(isinstance(operand, Tensor) and operand.requires_grad for operand in operands)
@@ -108,21 +108,21 @@ def adds_constants(base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 class Joined(torch.autograd.Function):
-    """A sum and the constant that is in it: its gradient is the constant's too."""
+    """A sum that includes a constant: the gradient of the sum is also the gradient of the constant."""
 
     @staticmethod
     def forward(ctx, linear, constant):
-        """The sum, which has the constant in it."""
+        """The sum, which includes the constant."""
         return linear.clone()
 
     @staticmethod
     def backward(ctx, *gradients):
-        """The gradient of both."""
+        """The gradient of the sum and of the constant."""
         return gradients[0], gradients[0]
 
 
 class Valued(torch.autograd.Function):
-    """Numbers as the model computed them, with the gradient of a linear function that gives them to rounding."""
+    """Numbers as the model computed them, with the gradient of a linear function that gives the same numbers to rounding."""
 
     @staticmethod
     def forward(ctx, linear, value):

@@ -1,9 +1,9 @@
-"""The linear paths from what the parts of a model write to its logits, tracked while the model runs.
+"""The linear paths from the outputs of a model's parts to its logits, tracked while the model runs.
 
-A function of torch is passed on with its gradient where it is linear (a sum, a product with a parameter), and cut where it is not: its
-output becomes a leaf of torch's graph, called a writer, and no gradient passes to what it was computed from. A product of two tensors is
-linear in one of them if the other is frozen: the scale of a norm, a gate after attention. So the logits are, to rounding, a sum over
-writers: their numbers times their gradients.
+A function of torch is passed on with its gradient if it is linear (a sum, a product with a parameter), and cut if it is not: its
+output becomes a leaf of torch's graph, called a writer, and no gradient passes to its inputs. A product of two tensors is linear in
+one of them if the other is frozen: the scale of a norm, a gate after attention. So the logits are, to rounding, a sum over writers:
+their numbers times their gradients.
 """
 
 import weakref
@@ -38,14 +38,14 @@ from overt.lens.analysis.contributions.functions import (
 from overt.lens.analysis.contributions.rounding import PathRounding
 from overt.lens.capture.recordable import unreadable
 
-# What a tensor on the paths is: the scale of a norm; the output of a token mixer, or what a matrix made of it.
+# Roles of a tensor on the paths. SCALE: the scale of a norm; MIXING: the output of a token mixer; WRITTEN: a matrix times that output.
 SCALE, MIXING, WRITTEN = "scale", "mixing", "written"
 
 
 class Writer(NamedTuple):
-    """A leaf of the graph: what it is ("embedding", "bias", "constant", "function"), where it was computed, and by which function.
+    """A leaf of the graph: its kind ("embedding", "bias", "constant", "function"), and the module and function that computed it.
 
-    `opening` is a factor of it and what multiplies that: with the second one frozen, the writer is linear in the first.
+    `opening` is a factor of the writer and its multiplier: the writer is linear in the first if the second is frozen.
     """
 
     leaf: Tensor
@@ -56,7 +56,7 @@ class Writer(NamedTuple):
 
 
 class LinearPaths(TorchFunctionMode):
-    """Runs the functions of a model as they are, and tracks what is linear. `module` names the module that runs."""
+    """Runs the functions of a model unchanged, and tracks the linear ones. `module` names the module that runs."""
 
     sees_inside = True  # nn.MultiheadAttention reaches it function by function
 
@@ -66,17 +66,17 @@ class LinearPaths(TorchFunctionMode):
         self.writers: list[Writer] = []
         self.rounding: PathRounding = PathRounding()
         self.roles: WeakIdKeyDictionary = WeakIdKeyDictionary()
-        self.frozen: dict[tuple[str, str], bool] = {}  # whether the linear paths to the target pass it
+        self.frozen: dict[tuple[str, str], bool] = {}  # whether the linear paths to the target pass the frozen factor
         self.cap: str | None = None
         self.words = 0
         self.latest: list[weakref.ref[Tensor]] = []
         self.factors: list[Tensor] = []  # queries and keys that are multiplied, kept until attention is recognised
         self.by_storage: dict[int, weakref.ref[Tensor]] = {}  # the largest tensor on the paths of each storage
-        # By storage, what no writer made.
+        # Tensors that no writer made, by storage.
         self.untracked: weakref.WeakValueDictionary[int, Tensor] = weakref.WeakValueDictionary()
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Run the function."""
+        """Run the function, and track its results."""
         args, kwargs = functions.without_parameters((args, kwargs or {}))
         name = getattr(func, "__name__", "")
         if not tracked((args, kwargs)):
@@ -92,7 +92,7 @@ class LinearPaths(TorchFunctionMode):
     def write(
         self, value: Any, kind: str, function: str, opening: tuple[Tensor, Tensor] | None = None, module: str | None = None
     ) -> Any:
-        """The value, as it is, that begins the linear paths; in the module that runs, unless another is named."""
+        """Return the value as the beginning of linear paths, in the module that runs unless `module` names another."""
         if not isinstance(value, Tensor) or not value.is_floating_point() or not torch.is_grad_enabled():
             return value
         output = self._leaf(value, kind, function, opening, module).clone()  # the model may write to it
@@ -114,15 +114,15 @@ class LinearPaths(TorchFunctionMode):
             self.by_storage[pointer] = weakref.ref(base)
 
     def followed(self, view: Tensor) -> Tensor | None:
-        """This tensor on the paths: itself, or the same view of the tensor on the paths that shares its storage; None without one.
+        """The tensor on the paths for a view: itself, or the same view of the tensor that shares its storage; None if there is neither.
 
-        What is computed from parameters alone, such as learned queries, begins paths here.
+        A tensor computed only from parameters, such as learned queries, begins paths here.
         """
         if view.grad_fn is not None:  # a view that was made without gradients has none
             return view
         reference = self.by_storage.get(view.untyped_storage().data_ptr())
         stored = None if reference is None else reference()
-        # The tensor that all views of a storage are views of covers all of it: queries, keys and values may share one.
+        # The base of all views covers the whole storage, which queries, keys and values may share.
         tensors = [view._base, None if stored is None else stored._base, stored]
         tensor = next((one for one in tensors if one is not None and one.grad_fn is not None), None)
         with torch.enable_grad(), torch._C.DisableTorchFunction():
@@ -132,7 +132,7 @@ class LinearPaths(TorchFunctionMode):
             return tensor.as_strided(view.size(), view.stride(), view.storage_offset())
 
     def writing(self, view: Tensor) -> Tensor | None:
-        """The latest of the tensors on the paths of which this is a view."""
+        """The latest tensor on the paths that shares the storage of this view."""
         pointer = view.untyped_storage().data_ptr()
         tensors = (reference() for reference in reversed(self.latest))
         return next(
@@ -140,7 +140,7 @@ class LinearPaths(TorchFunctionMode):
         )
 
     def gated(self, output: Tensor) -> Tensor | None:
-        """The tensor that a mixer's function has just returned, where it multiplied its output with a gate; None where it did not."""
+        """The tensor that a mixer's function has just returned if it multiplied its output by a gate; otherwise None."""
         returned = self.latest[-1]() if self.latest else None
         if returned is None or returned.numel() != output.numel() or returned.shape[:2] != output.shape[:2]:
             return None
@@ -148,7 +148,7 @@ class LinearPaths(TorchFunctionMode):
         return returned
 
     def mark_mixing(self, tensor: Tensor) -> None:
-        """Note that attention, or another token mixer, made this."""
+        """Note that attention, or another token mixer, made this tensor."""
         self.roles[tensor] = MIXING
 
     def _run(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -168,14 +168,14 @@ class LinearPaths(TorchFunctionMode):
         if base == "tanh" and args[0].shape[-1] == self.words:
             self.cap = self.module()
             return args[0]
-        # Of an elementwise function with f(0) = 0: its argument x, and f(x)/x, which `Traced.open` computes.
+        # For an elementwise function with f(0) = 0: its argument x, and f(x)/x, which `Traced.open` computes.
         gate = (args[0], torch.empty(0)) if base in GATES and isinstance(args[0], Tensor) else None
         return self._cut(func, name, args, kwargs, gate)
 
     def _passed(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], terms: int, role: str | None = ""
     ) -> Any:
-        """Run a linear function; `terms` are the numbers that each of its results is a rounded sum of."""
+        """Run a linear function; `terms` is how many numbers are summed and rounded in each of its results."""
         role = self._role(args, kwargs) if role == "" else role
         inputs = detached((args, kwargs)) if terms > 1 else ((), {})
         output = func(*args, **kwargs)
@@ -195,7 +195,7 @@ class LinearPaths(TorchFunctionMode):
         return roles.pop() if len(roles) == 1 else None
 
     def _affine(self, func: Any, name: str, base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a function that may add what comes from no writer: this begins paths of its own."""
+        """Run a function that may add tensors from no writer, which begin paths of their own."""
         before = args[0].detach().clone() if writes(name) else None
         was_tracked = before is not None and args[0].requires_grad
         zeros, others = functions.zeros((args, kwargs))
@@ -222,7 +222,7 @@ class LinearPaths(TorchFunctionMode):
         return output if output is None else joined
 
     def _product(self, func: Any, name: str, base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A product with a constant is linear; of two tensors it is so in one of them, if the other one is frozen."""
+        """Run a product: it is linear if one factor is a constant, or linear in one tensor if the other is frozen."""
         operands = [*args, *(kwargs[key] for key in ("input", "other") if key in kwargs)][:2]
         both = [isinstance(operand, Tensor) and operand.requires_grad for operand in operands]
         numerator = 1 if functions.reversed_operands(name) else 0
@@ -267,7 +267,7 @@ class LinearPaths(TorchFunctionMode):
         self.frozen[key] |= gradient is not None and bool(gradient.any())
 
     def _matrix(self, func: Any, name: str, base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A product with parameters; its bias begins paths of its own."""
+        """Run a product with parameters; its bias begins paths of its own."""
         parts, kwargs = list(args), dict(kwargs)
         added: list[tuple[Any, Any]] = []
         if base in ("addmm", "baddbmm", "addbmm") and parts:
@@ -292,7 +292,7 @@ class LinearPaths(TorchFunctionMode):
         return self._passed(func, name, tuple(parts), kwargs, max(sides[0].shape[-1] if sides else 1, 2), role)
 
     def _norm(self, func: Any, base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """A norm with its scale frozen: the model's own numbers, with the gradient of the linear function."""
+        """Run a norm with its scale frozen: the result is the model's own, the gradient is the linear function's."""
         with torch.no_grad():
             value = func(*detached(args), **detached(kwargs))
         linear = _LINEAR_NORMS[base](
@@ -313,7 +313,7 @@ class LinearPaths(TorchFunctionMode):
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor:
-        """The linear function of the input that layer_norm is with its scale frozen."""
+        """Layer norm with its scale frozen, a linear function of the input."""
         dims = tuple(range(-len(normalized_shape), 0))
         centred = input.to(_wide(input)) - input.to(_wide(input)).mean(dims, keepdim=True)
         return self._scaled(centred, dims, eps, weight, bias)
@@ -321,7 +321,7 @@ class LinearPaths(TorchFunctionMode):
     def rms_norm(
         self, input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
     ) -> Tensor:
-        """The same without the mean."""
+        """RMS norm with its scale frozen, a linear function of the input."""
         dims = tuple(range(-len(normalized_shape), 0))
         eps = torch.finfo(input.dtype).eps if eps is None else eps
         return self._scaled(input.to(_wide(input)), dims, eps, weight, None)
@@ -338,7 +338,7 @@ class LinearPaths(TorchFunctionMode):
     def _cut(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], opening: tuple[Tensor, Tensor] | None = None
     ) -> Any:
-        """Run a function that is not linear: its outputs are writers."""
+        """Run a function that is not linear; its outputs become writers."""
         scales = plain(name) in SCALES or (plain(name) == "pow" and _negative(args[1:]))
         scales = scales or self._role(args, kwargs) == SCALE
         constants, others = detached((args, kwargs))
@@ -363,7 +363,7 @@ _LINEAR_NORMS = {"layer_norm": LinearPaths.layer_norm, "rms_norm": LinearPaths.r
 
 
 def _base(tensor: Tensor) -> Tensor:
-    """The tensor that this is a view of, which lives as long as any of its views, such as a key that was transposed for a product."""
+    """The base of a view (such as a key that was transposed for a product), which lives as long as any of its views."""
     return tensor if tensor._base is None else tensor._base
 
 

@@ -1,4 +1,4 @@
-"""The parts of a model that linear paths reach, by name, with their frozen norms and notes."""
+"""The parts of a model that linear paths reach, by name, and the notes and frozen norms."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -17,14 +17,14 @@ from overt.lens.text.vocabulary import Vocabulary
 
 
 def obstacle(run: Traced, point: Point) -> str:
-    """The function that stops the linear paths from a call to the target."""
+    """The function that stops the linear paths between a call and the target."""
     after = [run.paths.writers[index] for index in sorted(run.gradients) if index >= point.order]
     writer = next((later for later in after if later.kind == "function"), None)
     return "a function that is not linear" if writer is None else f"{writer.function} in {writer.module}, which is not linear"
 
 
 def ordered_parts(run: Traced, splits: list[Split], recording: RecordedCalls) -> list[Part]:
-    """Every part, in the order of the model."""
+    """All parts, in the order of the model."""
     mixing = TokenMixers(split.captured.layer for split in splits)
     ordered = [(split.point.order, _heads(split, recording)) for split in splits]
     position = {id(writer): index for index, writer in enumerate(run.paths.writers)}
@@ -46,7 +46,7 @@ class TokenMixers:
 
 
 def part_of_writer(writer: Writer, value: float, mixing: TokenMixers) -> Part:
-    """The part that a writer is of: the largest module around it without a token mixer."""
+    """The part of a writer: the largest module around it without a token mixer."""
     around = _modules_around(writer.module)
     component = next((name for name in around if name not in mixing.around), writer.module)
     inside = not mixing.layers.isdisjoint(around)
@@ -55,7 +55,7 @@ def part_of_writer(writer: Writer, value: float, mixing: TokenMixers) -> Part:
 
 
 def _modules_around(module: str) -> list[str]:
-    """The names of the modules that hold a module, largest first, and its own.
+    """The names of a module and of the modules around it, largest first.
 
     >>> _modules_around("encoder.layer.0")
     ['encoder', 'encoder.layer', 'encoder.layer.0']
@@ -65,7 +65,7 @@ def _modules_around(module: str) -> list[str]:
 
 
 def frozen_in(run: Traced) -> tuple[str, ...]:
-    """What is held constant on the paths to the target, and in which modules."""
+    """The factors that are held constant on the paths to the target, with their modules."""
     names: dict[str, list[str]] = {}
     for (what, module), reached in run.paths.frozen.items():
         if reached:
@@ -79,7 +79,7 @@ def frozen_in(run: Traced) -> tuple[str, ...]:
 
 
 def encoder_predicate(model: nn.Module) -> Callable[[str], bool]:
-    """Whether a layer is in an encoder, whose tokens a decoder attends to or embeds: of a source, or of images or sound next to text."""
+    """A predicate for layers of an encoder whose tokens a decoder attends to or embeds: of a source, or of images or sound next to text."""
     config, names = getattr(model, "config", None), {module: name for name, module in model.named_modules()}
     text = getattr(config, "get_text_config", None)
     if getattr(config, "is_encoder_decoder", False):
@@ -96,13 +96,13 @@ def encoder_predicate(model: nn.Module) -> Callable[[str], bool]:
 
 
 def called(model: nn.Module, method: str) -> Any:
-    """What a method of Hugging Face's models returns; None where a model has none."""
+    """The result of a method of Hugging Face's models; None if the model does not have it."""
     called: Any = getattr(model, method, None)
     return None if called is None else called()
 
 
 def part_notes(run: Traced, encoded: bool) -> tuple[str, ...]:
-    """What a reader of the parts has to know."""
+    """The notes that a reader of the parts needs."""
     notes = [] if run.paths.cap is None else [f"{run.paths.cap} bounds its logits by a tanh: these are the logits before it"]
     if encoded:
         notes.append("the encoder's layers act only through the encoder's output, whose tokens are sources of attention here")
@@ -112,7 +112,7 @@ def part_notes(run: Traced, encoded: bool) -> tuple[str, ...]:
 def attended_words(
     recording: RecordedCalls, calls: list[Recorded], ids: Tensor | None, vocabulary: Vocabulary | None
 ) -> list[str] | None:
-    """The words of the tokens that the last call attended to."""
+    """The words of the tokens that the last call attended to; None if they are unknown."""
     words = recording.strings.key_words(calls[-1]) if recording.strings.fit(calls[-1]) else None
     if words is not None:
         return words[0]

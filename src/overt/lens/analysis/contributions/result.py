@@ -1,4 +1,4 @@
-"""What each part adds to a logit, strongest first, and how far the sum is from the model's own number."""
+"""The terms that the parts of a model add to a logit, strongest first, and their distance from the model's own number."""
 
 import math
 import os
@@ -15,13 +15,13 @@ from overt.drawing.numbers import decimals_for, scientific, shorten, signed, vis
 from overt.lens.analysis.contributions.targets import Target
 from overt.lens.head import head_name
 
-_BAR = 12
+_BAR = 12  # _BAR: columns of a bar in the table
 
 
 class Part(NamedTuple):
-    """What one part of the model adds: `kind` is "head", "feed-forward", "mixer", "embedding", "bias" or "constant".
+    """The term of one part of the model: `kind` is "head", "feed-forward", "mixer", "embedding", "bias" or "constant".
 
-    `layer` is the name of its module, `call` and `head` are the numbers of a head, as in `recording[call, head]`.
+    `layer` is the name of its module; `call` and `head` are the numbers of a head, as in `recording[call, head]`.
     """
 
     kind: str
@@ -45,10 +45,10 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Contributions:
-    """What each part of a model adds to the logit of `target`, or to a difference of two; see `overt.lens.contributions`.
+    """The terms that the parts of a model add to the logit of `target`, or to a difference of two; see `overt.lens.contributions`.
 
     `parts` has every head, feed-forward layer, embedding and bias. `logit_difference` is the model's own number (the logit itself for
-    one token), and `bound` how far rounding may take the sum from it. `frozen` says what is held constant.
+    one token), and `bound` how far rounding may take the sum from it. `frozen` names the factors that are held constant.
     """
 
     target: Target
@@ -63,12 +63,12 @@ class Contributions:
 
     @property
     def sum(self) -> float:
-        """All parts together."""
+        """The sum of all parts."""
         return math.fsum(part.value for part in self.parts)
 
     @property
     def residual(self) -> float:
-        """What the sum has more than the model's own number."""
+        """The sum minus the model's own number."""
         return self.sum - self.logit_difference
 
     @property
@@ -78,12 +78,12 @@ class Contributions:
 
     @property
     def by_head(self) -> dict[tuple[int, int], float]:
-        """What each head adds, by the numbers of its call and of the head."""
+        """The term of each head, by the numbers of its call and of the head."""
         return {part.pair: part.value for part in self.parts if part.pair}
 
     @property
     def by_layer(self) -> dict[str, float]:
-        """What each block adds, all of its parts together, in the order of the model; what is outside of them by its module."""
+        """The sum of the parts of each block, in the order of the model; parts outside the blocks by their module."""
         totals: dict[str, list[float]] = {}
         for part in self.parts:
             totals.setdefault(block_name(part.layer), []).append(part.value)
@@ -91,7 +91,7 @@ class Contributions:
 
     @property
     def by_source(self) -> Tensor:
-        """What all heads together took from each source token, (K,)."""
+        """The sum of the terms of all heads by source token, (K,)."""
         longest = max((len(values) for values in self.by_token.values()), default=0)
         total = torch.zeros(longest, dtype=torch.float64)
         for values in self.by_token.values():
@@ -99,7 +99,7 @@ class Contributions:
         return total
 
     def strongest(self, count: int | None = None) -> list[Part]:
-        """The parts by the size of what they add; biases and constants as one part each."""
+        """The parts with the largest absolute terms, biases and constants as one part each."""
         summed = [part for part in self.parts if part.kind not in ("bias", "constant")]
         for kind in ("bias", "constant"):
             those = [part for part in self.parts if part.kind == kind]
@@ -109,11 +109,11 @@ class Contributions:
         return sorted(summed, key=lambda part: -abs(part.value))[:count]
 
     def table(self, rows: int = 12, width: int | None = None) -> str:
-        """The strongest parts, the rest as one row, the sum, and what is frozen, in lines of at most `width` columns."""
+        """The strongest parts, the others as one row, the sum, and the frozen factors, in lines of at most `width` columns."""
         return _table(self, rows, shutil.get_terminal_size((80, 24)).columns if width is None else width)
 
     def plot(self, path: str | os.PathLike[str] | None = None, rows: int = 16) -> Any:
-        """Draw the strongest parts as bars. Returns a matplotlib Figure, and writes it to `path`, as PDF, SVG or PNG, if there is one."""
+        """Draw the strongest parts as bars. Returns a matplotlib Figure, and writes it to `path` (PDF, SVG or PNG) if that is passed."""
         from overt.lens.figures.contributions import bars
         from overt.lens.figures.paper import saved
 
@@ -138,7 +138,7 @@ def block_name(layer: str) -> str:
 
 
 def summed(parts: Iterable[Part]) -> list[Part]:
-    """Parts of the same kind and module as one."""
+    """Add up the parts of the same kind and module."""
     values: dict[tuple[Any, ...], list[float]] = {}
     for part in parts:
         values.setdefault((part.kind, part.layer, part.call, part.head), []).append(part.value)
@@ -146,7 +146,7 @@ def summed(parts: Iterable[Part]) -> list[Part]:
 
 
 def _table(contributions: Contributions, rows: int, width: int) -> str:
-    """The strongest parts with a bar for each, then the sum next to the model's own number, in lines of at most `width` columns."""
+    """The strongest parts with their bars, then the sum next to the model's own number, in lines of at most `width` columns."""
     parts = contributions.strongest()
     shown, others = parts[:rows], parts[rows:]
     decimals = decimals_for([part.value for part in shown] + [contributions.logit_difference])
@@ -175,7 +175,7 @@ def _table(contributions: Contributions, rows: int, width: int) -> str:
 
 
 def _about(part: Part, contributions: Contributions, decimals: int, limit: int) -> str:
-    """The part in words: a head with the two tokens that it took most from, or one where both do not fit."""
+    """The part in words: for a head, the two source tokens with the largest terms, or one if both do not fit."""
     sources = contributions.by_token.get(part.pair) if part.pair else None
     if sources is None or part.pair is None:
         kind, layer = part.kind, part.layer
@@ -208,5 +208,5 @@ def _bar(value: float, largest: float, cells: int) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A text in lines of at most `width` columns, those after the first one indented."""
+    """A text in lines of at most `width` columns, indented after the first."""
     return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False) or [""]

@@ -1,4 +1,4 @@
-"""How far rounding may take the sum of the contributions from the logit that the model computed."""
+"""A bound on the rounding between the sum of the contributions and the logit that the model computed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,15 +11,15 @@ from torch.utils._pytree import tree_map
 from overt.lens.analysis.contributions.functions import tensors
 
 _TINY = torch.finfo(torch.float64).tiny
-_STORED = 2**24  # squares of matrices that are kept for the next target of a run, 64 MB
+_STORED = 2**24  # _STORED: most squares of matrices kept for the next target of a run: 64 MB in float32
 
 
 class PathRounding:
     """The rounding of every function on the linear paths, times its effect on the target.
 
-    A function rounds each number y of its result, by up to ε|y|, and where y = Σ_k x_k w_k is a sum of n terms, its partial sums by
-    ε√(n Σ (x_k w_k)²) if their errors have random signs. The target moves by the gradient g times that; and the gradient, computed by
-    the same products backwards, is rounded as often. The squares of all of these add up, and four times their root is the bound.
+    A function rounds each number y of its result by up to ε|y|, and if y = Σ_k x_k w_k is a sum of n terms, its partial sums by
+    ε√(n Σ (x_k w_k)²) if their errors have random signs. These errors move the target by the gradient g times their size; and the
+    gradient, computed by the same products backwards, is rounded as often. All squares add up, and the bound is four times their root.
     """
 
     def __init__(self):
@@ -29,7 +29,7 @@ class PathRounding:
     def expect(
         self, result: Tensor, terms: int, func: Callable[..., Any] | None, inputs: tuple[tuple[Any, ...], dict[str, Any]]
     ) -> None:
-        """Count the rounding of a result of a function when its gradient is known; `terms` are summed up in each number."""
+        """Count the rounding of a function's result as soon as its gradient is known; each number of the result sums `terms` numbers."""
         value = result.detach()
 
         def count(gradient: Tensor | None) -> None:
@@ -51,11 +51,11 @@ class PathRounding:
         if not bool(rows.any()):
             return 0.0
         if func is functional.linear and not kwargs:
-            # Only what reaches the target: an output matrix has a row for every word.
+            # Only rows and columns that reach the target: an output matrix has a row for every word.
             inputs_read, weights = args[0].reshape(-1, args[0].shape[-1])[rows], args[1]
             every = bool(columns.all())
             reached = square.reshape(-1, square.shape[-1])[rows][:, columns]
-            # The matrix stays in float32, since its squares are all that takes time; what could underflow there is scaled by its largest.
+            # The matrix stays in float32: squaring it takes most of the time. Factors that could underflow are scaled by their largest.
             wide = torch.promote_types(value.dtype, torch.float32)
             largest = reached.amax(), inputs_read.abs().amax().double()
             if not bool(largest[1]):  # sums of zeros are exact
@@ -70,7 +70,7 @@ class PathRounding:
         return 2 * (terms + int(columns.sum())) * eps**2 * total
 
     def _squares(self, weights: Tensor, dtype: torch.dtype) -> Tensor:
-        """The squares of a matrix, which the next target of the same run needs again."""
+        """The squares of a matrix, kept for the next target of the same run."""
         if id(weights) not in self.stored:
             squares = weights.to(dtype).square()
             if sum(squared.numel() for _, squared in self.stored.values()) + squares.numel() > _STORED:
@@ -79,7 +79,7 @@ class PathRounding:
         return self.stored[id(weights)][1]
 
     def bound(self) -> float:
-        """Four times the root of what was counted."""
+        """Four times the root of the counted squares."""
         return 4 * self.squares**0.5
 
 

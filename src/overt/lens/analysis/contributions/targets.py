@@ -1,4 +1,4 @@
-"""Which logit, or difference of two logits, and at which position."""
+"""The target of contributions: a logit, or a difference of two logits, at a position."""
 
 import operator
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from overt.lens.text.vocabulary import Vocabulary
 
 
 class Target(NamedTuple):
-    """A token of the vocabulary, or one rather than another, at a position of the text."""
+    """A token of the vocabulary, or the first of two rather than the second, at a position of the text."""
 
     tokens: tuple[int, ...]
     words: tuple[str, ...]
@@ -34,7 +34,7 @@ class Target(NamedTuple):
 
 
 def named_target(target: Any, logits: Tensor, position: int, vocabulary: Vocabulary | None) -> Target:
-    """The target that was named; the token of the largest logit for None. Raises InputError for what is no token."""
+    """The named target, or the token of the largest logit for None. Raises InputError if it is not a token."""
     words = logits.shape[-1]
     if target is None:
         row = logits[0, position] if logits.ndim == 3 else logits[0]
@@ -69,15 +69,15 @@ def _token(target: Any, words: int, vocabulary: Vocabulary | None) -> int:
 
 
 def _plain(number: Any) -> Any:
-    """A number of NumPy or torch, as argmax returns it, as an int; everything else as it is."""
+    """A number of NumPy or torch, as argmax returns it, as an int; other values unchanged."""
     with suppress(TypeError):
         return number if isinstance(number, bool) else operator.index(number)
     return number
 
 
 def _word(token: int, vocabulary: Vocabulary | None) -> str:
-    """The text of a token; its number where nothing says more."""
-    with suppress(InputError):  # a model may have more words than its tokenizer
+    """The text of a token, or its number if no text is known."""
+    with suppress(InputError):  # the model may have more words than its tokenizer
         return str(token) if vocabulary is None else vocabulary.text(token)
     return str(token)
 
@@ -85,7 +85,7 @@ def _word(token: int, vocabulary: Vocabulary | None) -> str:
 def named_position(
     position: Any, calls: Sequence[Captured], ids: Tensor | None, model: nn.Module, vocabulary: Vocabulary | None, text: Tensor
 ) -> int:
-    """The position that was named; by default the last one that is `text`, or the mask token's where tokens attend to later ones."""
+    """The named position; by default the last one in `text`, or the mask token's if tokens attend to later ones."""
     length = len(text)
     if position is not None:
         position = _plain(position)

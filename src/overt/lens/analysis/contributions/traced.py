@@ -1,4 +1,4 @@
-"""A model run once more, with its linear paths tracked, and the gradient of a logit with respect to each writer."""
+"""A second run of a model with its linear paths tracked, and the gradient of a logit with respect to each writer."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -20,14 +20,14 @@ from overt.lens.capture.recorder import Recorder
 from overt.lens.capture.sink import CaughtCall, CaughtMixer
 from overt.lens.captured import head_count
 
-_OPENED = 8  # writers of a prediction head that are followed through
+_OPENED = 8  # _OPENED: most writers of a prediction head through which the paths are followed
 
 
 @dataclass(eq=False)
 class Point:
     """A call of attention or of another token mixer in this run: its layer, its output (B, H, Q, E), and the target's gradient there.
 
-    No gradient passes it: it is a writer whose parts are known.
+    No gradient passes a point: it is a writer whose parts are known.
     """
 
     layer: str
@@ -40,7 +40,7 @@ class Point:
     gradient: Tensor | None = None
 
     def watch(self, tensor: Tensor) -> None:
-        """Get the gradient of this tensor, of which the output is a view, and end the linear paths there."""
+        """Store the gradient of this tensor, of which the output is a view, and end the linear paths there."""
         view = self.output.size(), self.output.stride(), self.output.storage_offset()
         size, stride, offset = tensor.size(), tensor.stride(), tensor.storage_offset()
         elements = tensor.untyped_storage().nbytes() // tensor.element_size()
@@ -54,14 +54,14 @@ class Point:
         self._take(tensor, viewed)
 
     def watch_gated(self, gated: Tensor) -> None:
-        """The same of a tensor that is the output times a gate, which is frozen."""
+        """Store the gradient of a tensor that is the output times a gate, which is frozen, and end the linear paths there."""
         output = self.output.reshape(-1, self.heads, *self.output.shape[-2:])
         gate = torch.where(output == 0, 0, gated.detach().reshape(output.shape) / output)
 
         self._take(gated, lambda gradient: gradient.reshape(output.shape) * gate)
 
     def _take(self, tensor: Tensor, part: Callable[[Tensor], Tensor]) -> None:
-        """Add this part of the tensor's gradient to the point's, and let nothing of it pass."""
+        """Add this part of the tensor's gradient to the point's, and let none of it pass."""
 
         def take(gradient: Tensor | None) -> Tensor | None:
             if gradient is None:
@@ -74,7 +74,7 @@ class Point:
 
 
 class _Points(Recorder):
-    """Tracks which module runs, and notes the outputs of what mixes tokens."""
+    """Tracks the module that runs, and notes the outputs of token mixers."""
 
     def __init__(self, model: nn.Module, paths: Callable[[], LinearPaths]):
         super().__init__(model)
@@ -93,14 +93,14 @@ class _Points(Recorder):
             self._point(self._owner(None), caught.recurrence.heads, caught.output)
 
     def reads_mixer(self, kind: str, output: Tensor) -> None:
-        """Mark the output of a mixer before the gate and norm that its own function has."""
+        """Mark the output of a mixer before the gate and norm inside its own function."""
         tensor = self.paths().writing(output) if self.inside else None
         if tensor is not None:
             self.paths().mark_mixing(tensor)
 
     def _point(self, layer: str, heads: int, output: Tensor, *vectors: Tensor | None) -> None:
         paths = self.paths()
-        # The model may write to its output.
+        # A copy, because the model may write to its output.
         point = Point(layer, heads, output.detach().clone(), len(paths.writers), *vectors)
         self.points.append(point)
         tensor = paths.writing(output)
@@ -117,7 +117,7 @@ class _Points(Recorder):
 
 @dataclass(eq=False)
 class Traced:
-    """What a run gave: the model's output, its writers and its calls of attention."""
+    """The results of a tracked run: the model's output, its writers and its calls of attention."""
 
     output: Any
     paths: LinearPaths
@@ -128,7 +128,7 @@ class Traced:
 
     @property
     def logits(self) -> Tensor:
-        """The logits (B, n, words). Raises InputError where the model gives none."""
+        """The logits (B, n, words). Raises InputError if the model returns none."""
         return model_logits(self.output)
 
     def follow(self, target: Tensor, points: list[Point]) -> None:
@@ -147,7 +147,7 @@ class Traced:
                 break
 
     def forget(self) -> None:
-        """Make the run ready for another target."""
+        """Reset the run for another target."""
         self.gradients.clear()
         self.paths.rounding.squares = 0.0
         for key in self.paths.frozen:
@@ -156,7 +156,7 @@ class Traced:
             point.gradient = None
 
     def open(self, index: int) -> bool:
-        """Follow the paths through a writer, with its other factor frozen. Returns whether it can be opened."""
+        """Follow the paths through a writer with its other factor frozen. Returns whether the writer can be opened."""
         writer, gradient = self.paths.writers[index], self.gradients[index]
         if writer.opening is None or not writer.opening[0].requires_grad:
             return False
@@ -182,7 +182,7 @@ class Traced:
                 self.gradients[index] = gradient if before is None else before + gradient
 
     def reached(self) -> list[tuple[Writer, float]]:
-        """The writers that the linear paths reach, with what each adds to the target."""
+        """The writers that the linear paths reach, each with its term of the target."""
         pairs = ((self.paths.writers[index], gradient) for index, gradient in self.gradients.items() if bool(gradient.any()))
         products = [(writer, gradient.double(), writer.leaf.detach().double()) for writer, gradient in pairs]
         return [
@@ -209,7 +209,7 @@ def traced(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], word
 
 
 def model_logits(output: Any) -> Tensor:
-    """The logits of a model's output. Raises InputError where it has states and no logits."""
+    """The logits of a model's output. Raises InputError if it has states and no logits."""
     logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
     if logits is None:
         if hasattr(output, "last_hidden_state"):
@@ -222,7 +222,7 @@ def model_logits(output: Any) -> Tensor:
 
 
 def _begun(paths: LinearPaths, argument: Any, name: str, first: bool) -> Any:
-    """An argument of the model. Vectors, pictures and sound begin linear paths, and a mask of numbers does not."""
+    """Begin linear paths at an argument of the model: at vectors, pictures and sound, but not at a mask of numbers."""
 
     def begin(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -238,7 +238,7 @@ _lock = threading.Lock()  # one run at a time: what it replaces is shared by all
 
 @contextmanager
 def _opaque(paths: LinearPaths) -> Iterator[None]:
-    """`overt.attend`, and functions with a gradient of their own, as one function each that is not linear."""
+    """Treat `overt.attend`, and functions with their own gradient, as one function each that is not linear."""
     function: Any = torch.autograd.Function
     apply, compute, thread = function.__dict__["apply"], mechanism.compute, threading.get_ident()
 
