@@ -1,1 +1,1 @@
-"""Edits of a model's attention while it runs: arcs blocked, rows set, heads scaled, parts of another run put in, and their effects."""
+"""Edits of a model's attention while it runs: blocked arcs, set rows, scaled heads, parts of another run, and their effects."""

@@ -1,4 +1,4 @@
-"""What to change in a model's attention: one class a kind of change, each with the heads, queries and keys that it is about."""
+"""Changes of a model's attention: a class for each kind of change, with its heads, queries and keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ PARTS = ("output", "query", "key", "value", "weights")
 
 @dataclass(frozen=True, eq=False)
 class HeadChange:
-    """A change of some heads: `heads` are pairs (layer, head), None for all of them.
+    """A change of some heads: `heads` are pairs (layer, head), None for all heads.
 
-    `query` and `key` are positions, a word, or None for all. `entries` are the sequences of the batch that are changed, all for None.
+    `query` and `key` are positions, a word, or None for all. `entries` are the changed sequences of the batch, None for all.
     """
 
     heads: tuple[LayerHead, ...]
@@ -29,13 +29,13 @@ class HeadChange:
     entries: tuple[int, ...] | None = None
 
     recomputes: ClassVar[bool] = True
-    """Whether the rows are computed once more, by the call's own query, key and value."""
+    """Whether the changed rows are recomputed from the call's own query, key and value."""
     renormalizes: ClassVar[bool] = False
-    """Whether the weights are normalized once more, so that the model's dropout of them would have to be known."""
+    """Whether the changed weights are normalized again, so that the model's dropout of them must be known."""
     differs_by_head: ClassVar[bool] = False
-    """Whether each head is changed in another way."""
+    """Whether the change differs from head to head."""
     what: ClassVar[str]
-    """What is changed, in words: a format string for the change."""
+    """The change in words: a format string with the change as its argument."""
 
     def __str__(self) -> str:
         return f"{self.what.format(self)} of {_named_heads(self.heads)}{_at('query', self.query)}{_at('key', self.key)}"
@@ -65,7 +65,7 @@ class RowsSet(HeadChange):
 
 @dataclass(frozen=True, eq=False)
 class HeadScaled(HeadChange):
-    """Outputs multiplied with a number."""
+    """Outputs multiplied by a number."""
 
     factor: float = 1.0
 
@@ -75,7 +75,7 @@ class HeadScaled(HeadChange):
 
 @dataclass(frozen=True, eq=False)
 class TemperatureSet(HeadChange):
-    """Scores divided by a number before they are normalized."""
+    """Scores divided by a number before the normalization."""
 
     temperature: float = 1.0
 
@@ -85,7 +85,7 @@ class TemperatureSet(HeadChange):
 
 @dataclass(frozen=True, eq=False)
 class PartPatched(HeadChange):
-    """A part of a call, from another run: `source.part` gives its numbers (B, N, features) or, of weights, (B, Q, K)."""
+    """A part of a call, from another run: `source.part` returns vectors (B, N, features) or weights (B, Q, K)."""
 
     part: str = "output"
     source: Any = field(default=None, repr=False)
@@ -95,7 +95,7 @@ class PartPatched(HeadChange):
 
 
 def checked_heads(head: Any) -> tuple[LayerHead, ...]:
-    """The heads that a caller names, as pairs: one pair, a list of them, or None for all heads of all layers."""
+    """The named heads as pairs: from one pair, a list of pairs, or None for all heads of all layers."""
     if head is None:
         return ((None, None),)
     pairs = [head] if isinstance(head, tuple) else head
@@ -118,7 +118,7 @@ def _is_kind(value: Any, kinds: tuple[type, ...]) -> bool:
 
 
 def checked_positions(what: str, where: Any) -> Where:
-    """Positions that a caller names: a whole number, a slice, a list of whole numbers, a word, or None for all."""
+    """The named positions: a whole number, a slice, a list of whole numbers, a word, or None for all."""
     if isinstance(where, Tensor):
         where = where.tolist()
     is_list = isinstance(where, Sequence) and not isinstance(where, str)
@@ -169,7 +169,7 @@ def _named_heads(heads: tuple[LayerHead, ...]) -> str:
 
 
 def name_of_heads(layer: int | str | None, head: int | None) -> str:
-    """A head, or all of a layer, as figures name them.
+    """A head, or all heads of a layer, as figures name them.
 
     >>> name_of_heads(5, 11), name_of_heads("decoder.0", None), name_of_heads(None, None)
     ('L5H11', 'all heads of decoder.0', 'all heads')

@@ -54,24 +54,24 @@ class Edits:
         self.changes: list[HeadChange] = []
 
     def block(self, head: Heads = None, *, query: Where = None, key: Where = None) -> "Edits":
-        """Let queries attend to some keys no more: their weights are zero, and those of the other keys are normalized without them."""
+        """Block queries from some keys: the weights of these keys are zero, and the others are normalized without them."""
         return self.add(BlockedArcs(checked_heads(head), checked_positions("query", query), checked_positions("key", key)))
 
     def pattern(self, head: Heads, weights: Tensor | str, *, query: Where = None) -> "Edits":
         """Set rows of weights: (K,), (rows, K) or (B, rows, K), after dropout; or by name.
 
-        "uniform" gives each key that a query may attend to the same weight, "previous" the whole weight to the key before the query's
-        own position, "first" to the first key. With `query`, rows are those of the named positions, in order of the text.
+        "uniform" gives equal weight to each key that a query may attend to, "previous" the whole weight to the key before the query's
+        own position, "first" to the first key. With `query`, rows belong to the named positions, in order of the text.
         """
         return self.add(RowsSet(checked_heads(head), checked_positions("query", query), pattern=checked_pattern(weights)))
 
     def scale(self, head: Heads, factor: float, *, query: Where = None) -> "Edits":
-        """Multiply a head's output, and so its weights, with a number; 0 removes the head (Michel et al. 2019, section 2.1)."""
+        """Multiply a head's output, and so its weights, by a number; 0 removes the head (Michel et al. 2019, section 2.1)."""
         number = checked_number("a factor", factor)
         return self.add(HeadScaled(checked_heads(head), checked_positions("query", query), factor=number))
 
     def temperature(self, head: Heads, temperature: float, *, query: Where = None) -> "Edits":
-        """Divide scores, biases included, by a number before they are normalized; a sink keeps its logit."""
+        """Divide scores, biases included, by a number before the normalization; a sink keeps its logit."""
         number = checked_number("a temperature", temperature, above=0.0)
         return self.add(TemperatureSet(checked_heads(head), checked_positions("query", query), temperature=number))
 
@@ -85,10 +85,10 @@ class Edits:
         key: Where = None,
         source: tuple[int | str, int] | None = None,
     ) -> "Edits":
-        """Replace a head's "output", "query", "key", "value" or "weights" by those of a recording, position by position.
+        """Replace a head's "output", "query", "key", "value" or "weights" by a recording's, position by position.
 
         The recording's head is the one of the same name, or `source`. `query` names positions for output, query and weights, `key` for
-        key and value; without, all are replaced, and the recording has to be as long.
+        key and value; without them, all positions are replaced, and the recording must have the same length.
         """
         if part not in PARTS:
             raise InputError(f"a part to patch, one of {', '.join(PARTS)}", got=repr(part), fix="choose one of them")
@@ -109,11 +109,11 @@ class Edits:
         source: tuple[int | str, int] | None = None,
         norms: str = "recomputed",
     ) -> "Edits":
-        """Change what one head writes into the "query", "key" or "value" of later ones, and nothing else (path patching).
+        """Change only what one head writes into the "query", "key" or "value" of later heads (path patching).
 
-        The sender's output is zero there, or that of the recording `from_`. The heads between stay as they were, and the feed-forward
-        layers between are computed again. The norms between are too, or, with `norms="frozen"`, divide by the scales of the plain run
-        (modules whose class is named LayerNorm or RMSNorm). The model runs twice more for it, in a single pass, on copies of its input.
+        The sender's output is zero there, or taken from the recording `from_`. The heads between do not change, and the feed-forward layers
+        between are recomputed. The norms between are recomputed too, or, with `norms="frozen"`, divide by the scales of the plain run
+        (modules whose class is named LayerNorm or RMSNorm). The model runs twice more for a path, in a single pass, on copies of its input.
         """
         pairs = checked_heads([sender]), checked_heads(receiver)
         return self.add(path_change(pairs[0][0], pairs[1], into, from_, norms, source))
@@ -134,7 +134,7 @@ class Edits:
 
 
 class OpenEdits(Edits):
-    """The edits of a model that runs: changes that are added are made from then on, and `report()` says what they did."""
+    """The edits of a model while it runs: added changes apply from then on, and `report()` says what they changed."""
 
     def __init__(self, editor: Editor):
         super().__init__()
@@ -143,7 +143,7 @@ class OpenEdits(Edits):
         self.handle: RemovableHandle | None = None
 
     def report(self) -> str:
-        """A table: what was changed, in how many calls and rows, or "never"; below it the patches from other tokens or models."""
+        """A table of the changes with their calls and rows, or "never"; below it the patches from other tokens or models."""
         rows = [("changed", "calls", "rows")]
         for change in self.changes:
             fired = self.editor.fired.get(id(change), Fired())
@@ -154,7 +154,7 @@ class OpenEdits(Edits):
         return "\n".join([*columns(rows, right=["calls", "rows"]), *filter(None, notes)])
 
     def add(self, change: HeadChange) -> Edits:
-        """Add a change to the model that runs. Raises for a layer or a word that cannot be there."""
+        """Add a change to the running model. Raises for a layer or a word that cannot be there."""
         refuse_unknown_layers(self.editor, change)
         refuse_words_without_tokens(self.editor.tokens, change)
         if isinstance(change, PathPatched) and self.handle is None:
@@ -162,13 +162,13 @@ class OpenEdits(Edits):
         return super().add(change)
 
     def close(self) -> None:
-        """Leave the model as it was."""
+        """Restore the model."""
         if self.handle is not None:
             self.handle.remove()
         self.handle = None
 
     def prepare(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The model begins: run it for what the receivers of paths read."""
+        """Before the model's pass, run it for the inputs of the receivers of paths."""
         if self.handle is None:
             return
         self.close()
@@ -191,7 +191,7 @@ def refuse_unknown_layers(editor: Editor, change: HeadChange) -> None:
 
 
 def refuse_words_without_tokens(tokens: Tokens, change: HeadChange) -> None:
-    """Raise KindError for a word where nothing makes words of positions."""
+    """Raise KindError for a word if no tokens are known to find its positions."""
     for side, where in (("query", change.query), ("key", change.key)):
         if isinstance(where, str) and not (tokens.known or tokens.texts.vocabulary is not None):
             fix = f"pass edit(model, tokenizer=…), or a position, {side}=7"
@@ -209,16 +209,16 @@ def edit(
 ) -> Iterator[OpenEdits]:
     """Change the attention of `model` while the block runs: `with edit(model) as edits: edits.block((5, 11), query=9, key=2)`.
 
-    The changes are made where `record` catches attention, under any implementation: `block`, `pattern`, `scale`, `temperature` and
-    `patch` of `Edits`. Only the changed rows of the changed heads are computed once more, by the call's own query, key, value, mask,
-    bias and normalizer; all others are the model's own, to the bit. Positions count the tokens of the text, in generation too; a word
-    needs the `tokenizer`, or `query_tokens` and `key_tokens` as `record` takes them. Weights that the model returns are those before
+    The changes are made at the calls that `record` reads, under any implementation: `block`, `pattern`, `scale`, `temperature` and
+    `patch` of `Edits`. Only the changed rows of the changed heads are recomputed, from the call's own query, key, value, mask, bias and
+    normalizer; all others are bit for bit the model's own. Positions count the tokens of the text, in generation too; a word
+    needs the `tokenizer`, or `query_tokens` and `key_tokens` as for `record`. Weights that the model returns are those before
     the change. The block runs without gradients, as in torch.no_grad(), and without torch's fast path, whose single kernel hides the
     heads.
 
-    A recording opened inside the block has the changed outputs, and its `verify()` reports them; one around the block has the others.
+    A recording opened inside the block has the changed outputs, and its `verify()` reports them; one around the block has the originals.
 
-    Raises InputError for what cannot be changed, by name, and behind the block for a change that never happened.
+    Raises InputError, by name, for a change that cannot be made, and after the block for a change that was never made.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)

@@ -1,4 +1,4 @@
-"""The sink that changes what a model's attention hands on, at the place where a recording would read it."""
+"""The sink that changes the outputs of a model's attention in the same place where a recording reads them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,14 +26,14 @@ from overt.lens.tokens import Tokens, is_cross_attention
 
 @dataclass(eq=False)
 class Fired:
-    """How often a change was made: in how many calls, and of how many rows."""
+    """How often a change was made: the number of calls, and of rows."""
 
     calls: int = 0
     rows: int = 0
 
 
 class Editor(Recorder):
-    """Tracks a model as a recording does, and writes the changed rows of some heads into the outputs that the model goes on with."""
+    """Tracks a model as a recording does, and writes the changed rows of some heads into the outputs that the model uses."""
 
     writes = True
 
@@ -42,14 +42,14 @@ class Editor(Recorder):
         self.changes: list[HeadChange] = changes
         self.tokens: Tokens = tokens
         self.fired: dict[int, Fired] = {}
-        self.masked: set[int] = set()  # blocked arcs that the model's own mask blocks already, in some call
+        self.masked: set[int] = set()  # blocked arcs that the model's own mask already blocks in some call
         self.word_positions: WordPositions = {}
-        self.heads_of_calls: dict[int, int] = {}  # of each call of a pass, by its number
-        # Queries and keys that the chosen calls have at most, counted from the first of the text.
+        self.heads_of_calls: dict[int, int] = {}  # the number of heads of each call of a pass, by the call's number
+        # The largest numbers of queries and keys of the chosen calls, counted from the first of the text.
         self.positions: tuple[int, int] = (0, 0)
 
     def keep(self, caught: CaughtCall) -> None:
-        """Change the outputs of the chosen heads that are in this call."""
+        """Change the outputs of the chosen heads of this call."""
         call, output, source, _, notes, weight = caught
         if not self.inside:
             return
@@ -79,7 +79,7 @@ class Editor(Recorder):
         changes: Sequence[HeadChange],
         notes: tuple[str, ...],
     ) -> None:
-        """Make the changes of these heads, all of the same changes."""
+        """Make the changes of heads that share all of their changes."""
         layer, groups = spot.captured.layer, self._entry_groups(spot, changes, call)
         if not groups:
             return
@@ -103,7 +103,7 @@ class Editor(Recorder):
     def _entry_groups(
         self, spot: Spot, changes: Sequence[HeadChange], call: Call
     ) -> list[tuple[tuple[int, ...] | None, list[Placed]]]:
-        """The changes at their positions, without arcs that no query may attend to."""
+        """The changes at their positions, by entries of the batch, without arcs that the model's mask blocks anyway."""
         groups = []
         for entries, placed in spot.entry_groups(changes):
             some = entries is not None and len(entries) < spot.captured.batch
@@ -138,7 +138,7 @@ class Editor(Recorder):
         entries: tuple[int, ...] | None,
         placed: Sequence[Placed],
     ) -> None:
-        """Multiply outputs, and put others in their place."""
+        """Multiply outputs by their factor, and write patched outputs."""
         for placement in placed:
             if isinstance(placement.change, HeadScaled):
                 scaled(output, heads, entries, placement.rows, placement.change.factor, call.query.ndim)
@@ -149,7 +149,7 @@ class Editor(Recorder):
                 _put(output, heads, entries, list(placement.rows), numbers.reshape(-1, *numbers.shape[1:]), call)
 
     def _spot(self, captured: Any, node: Any) -> Spot:
-        """Which positions the queries and keys of a call are, counted from the first call that it continues."""
+        """The positions of a call's queries and keys, counted from the first call that it continues."""
         shift, read, before = 0, 0, node
         while before.before is not None:
             shift, read = shift + before.first, read + before.before.queries - before.dropped
@@ -159,7 +159,7 @@ class Editor(Recorder):
         return Spot(captured, read, shift, self_key, self.tokens, self.word_positions, node)
 
     def _matched(self, layer: str, call_index: int, total: int) -> list[tuple[int, HeadChange]]:
-        """The chosen heads that are in this call, each with its change."""
+        """The chosen heads of this call, each with its change."""
         matched = []
         for change in self.changes:
             named = [head for pair, head in change.heads if pair is None or pair == call_index or is_in(layer, pair)]
@@ -172,7 +172,7 @@ class Editor(Recorder):
         return matched
 
     def keep_mixer(self, caught: CaughtMixer) -> None:
-        """Change the outputs of the chosen heads of a linear token mixer, and what the model goes on with."""
+        """Change the outputs of the chosen heads of a linear token mixer, which the model uses."""
         if not self.inside:
             return
         if caught.written is not None:
@@ -180,7 +180,7 @@ class Editor(Recorder):
         self.call_index, self.number = self.call_index + 1, self.number + 1
 
     def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Recurrence | None) -> None:
-        """The same for a mixer whose layer reads its output before it is recorded."""
+        """Change the outputs of a mixer whose layer reads them before they are recorded."""
         if self.inside:
             self._change_mixer(kind, recurrence, output, output)
 
@@ -199,7 +199,7 @@ class Editor(Recorder):
                         self._count(item)
 
     def miss(self, reason: str, recordable: bool = False) -> None:
-        """Refuse to go on where a change was to be made."""
+        """Note a call that cannot be recorded. Raises InputError if one of the changes is for it."""
         number = self.call_index if recordable else -1
         super().miss(reason, recordable)
         layer = self.running[-1][0] if self.inside else ""
@@ -209,7 +209,7 @@ class Editor(Recorder):
             raise InputError(f"attention of {layer} that can be changed, for {chosen[0]}", got=reason)
 
     def failed(self, error: Exception, weight: Tensor | nn.Module | None = None) -> None:
-        """Stop the run: if a change were left out, the result would be wrong."""
+        """Stop the run, because a result without one of the changes would be wrong."""
         raise error
 
     def refuse_unmatched(self) -> None:
@@ -252,7 +252,7 @@ class Editor(Recorder):
 
 
 def _by_changes(matched: list[tuple[int, HeadChange]]) -> list[tuple[tuple[int, ...], tuple[HeadChange, ...]]]:
-    """Heads with the same changes together; a head alone whose change is not that of others."""
+    """Groups of heads with the same changes; a head is a group of its own if its change differs by head."""
     by_head: dict[int, list[HeadChange]] = {}
     for head, change in matched:
         by_head.setdefault(head, []).append(change)
@@ -264,7 +264,7 @@ def _by_changes(matched: list[tuple[int, HeadChange]]) -> list[tuple[tuple[int, 
 
 
 def _heads_call(call: Call, output: Tensor, heads: tuple[int, ...], cache: TensorCache) -> tuple[Call, list[int]]:
-    """The call of these heads alone, where heads can be separated, and their numbers in it."""
+    """The call of the chosen heads only, if heads can be separated, and their numbers in it."""
     if call.query.ndim < 4:
         return call, [0]
     total = head_count(call)
@@ -273,7 +273,7 @@ def _heads_call(call: Call, output: Tensor, heads: tuple[int, ...], cache: Tenso
 
 
 def _refuse_unknown(call: Call, changes: Sequence[HeadChange], notes: tuple[str, ...], layer: str) -> None:
-    """Raise InputError for what would have to be known to compute the rows once more."""
+    """Raise InputError if a value that is needed to recompute the rows is unknown."""
     for change in changes:
         patched = isinstance(change, PartPatched) and change.part in ("query", "key", "value")
         if call.dropout and (change.renormalizes or patched):
@@ -288,10 +288,10 @@ def _refuse_unknown(call: Call, changes: Sequence[HeadChange], notes: tuple[str,
 
 
 def _attends(call: Call, placed: Placed) -> bool:
-    """Whether any of the arcs is one that the model allows."""
+    """Whether the model allows any of the arcs."""
     device = call.query.device
     rows, keys = (torch.tensor(part, device=device) for part in (placed.rows, placed.keys))
-    size = max(1, 2**22 // len(keys))  # pairs looked at together
+    size = max(1, 2**22 // len(keys))  # most pairs in memory at a time
     return call.mask is None or any(bool(call.mask.block(some, keys).any()) for some in rows.split(size))
 
 
@@ -313,7 +313,7 @@ def _put(
 def scaled(
     output: Tensor, heads: tuple[int, ...], entries: tuple[int, ...] | None, rows: Sequence[int], factor: float, dimensions: int
 ) -> None:
-    """Multiply rows of an output with a number; 0 removes NaN too."""
+    """Multiply rows of an output by a number; 0 also removes NaN."""
     for head in heads:
         target = output if dimensions < 4 else output.select(-3, head)
         index = slice(None) if entries is None else list(entries)

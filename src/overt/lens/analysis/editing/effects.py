@@ -1,4 +1,4 @@
-"""`effect`: how much each of many edits changes what a model gives, in batches, with progress, resumable."""
+"""`effect`: the change of a model's output by each of many edits, in batches, with progress, resumable."""
 
 import hashlib
 import json
@@ -24,21 +24,18 @@ from overt.lens.capture.recordable import recordable
 from overt.lens.capture.torch_layers.fast_path_switch import fast_path_off
 from overt.lens.tokens import Strings
 
-_AGREES = {
-    torch.float64: 1e-9,
-    torch.float32: 1e-4,
-    torch.float16: 2e-2,
-    torch.bfloat16: 1e-1,
-}  # a batch next to one run, relative
-_REPEATS = 0.05  # a stored effect next to the same one measured again, perhaps alone and not in a batch of half precision
-_SAVED_EVERY = 32  # effects that a kill may lose
+# _AGREES: largest relative difference between an output in a batch and the same output from a run alone, by dtype.
+_AGREES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+# _REPEATS: largest relative difference between a stored effect and a new measurement, perhaps alone and not in a half-precision batch.
+_REPEATS = 0.05
+_SAVED_EVERY = 32  # _SAVED_EVERY: effects between two writes, the most that a killed run loses
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Effects:
-    """What each of some edits did: `edits` and their `values`, in order; `before` is the model's own output.
+    """The effects of edits: `edits` and their `values`, in order; `before` is the model's own output.
 
-    Printed, it is a table, the largest effects first. `tensor()` has the values as numbers.
+    Printing shows a table, the largest effects first. `tensor()` has the values as numbers.
 
     >>> import overt
     >>> print(Effects((overt.lens.Edits().scale((5, 11), 0.0),), (0.39,), None))
@@ -51,11 +48,11 @@ class Effects:
     before: Any
 
     def tensor(self) -> Tensor:
-        """The values as float64, one for each edit: reshape them as the edits were listed."""
+        """The values as float64, one for each edit, to be reshaped as the edits were listed."""
         return torch.tensor([float(value) for value in self.values], dtype=torch.float64)
 
     def strongest(self, count: int = 10) -> list[tuple[Edits, Any]]:
-        """The edits of the largest effects, by absolute value, with their effects."""
+        """The edits with the largest absolute effects, and these effects."""
         order = sorted(range(len(self.values)), key=lambda index: -abs(float(self.values[index])))
         return [(self.edits[index], self.values[index]) for index in order[:count]]
 
@@ -89,19 +86,19 @@ def effect(
     query_tokens: Strings | None = None,
     key_tokens: Strings | None = None,
 ) -> Effects:
-    """Run the model as it is and once more with each of some edits, and measure how much its output changes.
+    """Run a model without edits and once with each of some edits, and measure the change of its output.
 
         effect = measure(output, output with the edits)        by default ‖after − before‖ / ‖before‖
 
     `run` runs the model and returns its output; `edits` is a list of `Edits`, whose changes are made together. `overt.lens.measures`
     has logit differences, the Kullback–Leibler divergence and the loss. All runs draw the same dropout and run without gradients.
 
-    With `batch` > 1, so many edits run in one pass: the tensors that the model is called with are repeated along their first
-    dimension, and the output is cut along its first. `run` then calls the model once and returns the output whole. An unedited copy in
-    the first pass is compared with the run alone, and a model that mixes sequences is refused.
+    With `batch` > 1, that many edits run in one pass: the tensor arguments of the model are repeated along their first dimension, and
+    the output is cut along its first. `run` then must call the model once and return the output whole. An unedited copy in the first
+    pass is compared with a run alone, and a model that mixes sequences is refused.
 
-    With a `file`, effects are stored there as they come (JSON). A run that is started again measures what is missing, and the largest
-    stored effect once more. Raises InputError for a file of other edits, or of another model, text or measure, and what `edit` raises.
+    A `file` stores effects as they are measured (JSON). A restarted run measures the missing effects, and the largest stored effect
+    again. Raises InputError for a file of other edits, or of another model, text or measure, and the errors of `edit`.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -154,7 +151,7 @@ def _listed(edits: Any) -> list[Edits]:
 
 
 def _one(model: nn.Module, run: Callable[[], Any], edits: Edits, words: dict[str, Any]) -> Any:
-    """The output with these edits, with the dropout of a run without."""
+    """The output with these edits, under the same dropout as the run without edits."""
     with torch.random.fork_rng(), edit(model, edits, **words):
         return run()
 
@@ -162,7 +159,7 @@ def _one(model: nn.Module, run: Callable[[], Any], edits: Edits, words: dict[str
 def _together(
     model: nn.Module, run: Callable[[], Any], edits: list[Edits], words: dict[str, Any], before: Any, compare: bool
 ) -> list[Any]:
-    """The outputs with each of these edits, from one pass over as many copies of the input; the first copy is compared."""
+    """The outputs with each edit, from one pass over copies of the input; the first copy is compared if `compare`."""
     copies = len(edits) + compare
     with torch.random.fork_rng(), edit(model, **words) as opened:
 
@@ -179,7 +176,7 @@ def _together(
 
 
 def _spread(edits: list[Edits], size: int, skipped: int, opened: OpenEdits) -> None:
-    """Give each of the edits the entries of its copy of the input."""
+    """Apply each edit to the entries of its own copy of the input."""
     for number, entry in enumerate(edits, skipped):
         entries = tuple(range(number * size, (number + 1) * size))
         for change in entry.changes:
@@ -188,13 +185,13 @@ def _spread(edits: list[Edits], size: int, skipped: int, opened: OpenEdits) -> N
 
 @contextmanager
 def _repeated(model: nn.Module, copies: int, begin: Callable[[int, Any, Any], None]) -> Iterator[None]:
-    """Call the model once with its tensors repeated; `begin` gets the size of the batch before that, and what the model is called with."""
+    """Call the model once with its tensors repeated; `begin` gets the batch size before the repetition, and the repeated arguments."""
     begins = called = False
 
     def repeat(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         nonlocal begins, called
         if begins:
-            return None  # a run for the receivers of a path, of inputs that are repeated already
+            return None  # a run for the receivers of a path, whose inputs are already repeated
         if called:
             raise InputError(
                 "a run that calls the model once, to make several edits in one pass", got="several calls", fix="pass batch=1"
@@ -224,7 +221,7 @@ def _repeated(model: nn.Module, copies: int, begin: Callable[[int, Any, Any], No
 
 
 def _part(leaf: Any, number: int, copies: int) -> Any:
-    """The part of a result of one copy of the input."""
+    """The part of a result that belongs to one copy of the input."""
     if not isinstance(leaf, Tensor):
         return leaf
     if not leaf.ndim or len(leaf) % copies:
@@ -237,7 +234,7 @@ def _part(leaf: Any, number: int, copies: int) -> Any:
 
 
 def _refuse_mixed(before: Any, copy: Any) -> None:
-    """Raise InputError if the unedited copy in a batch is not what the model gives alone."""
+    """Raise InputError if the unedited copy in a batch differs from the model's output alone."""
     pairs = zip(tree_leaves(before), tree_leaves(copy), strict=True)
     for first, second in ((a, b) for a, b in pairs if isinstance(a, Tensor) and a.is_floating_point()):
         same = first.shape == second.shape
@@ -253,7 +250,7 @@ def _refuse_mixed(before: Any, copy: Any) -> None:
 
 
 class _Stored:
-    """Effects in a file, by the numbers of their edits; without a path, only in memory."""
+    """Effects by the numbers of their edits, stored in a file, or only in memory without a path."""
 
     def __init__(self, path: Path | None, names: list[str], count: int):
         self.path, self.names, self.values = path, names, dict[int, Any]()
@@ -273,7 +270,7 @@ class _Stored:
         self.values = effects
 
     def compare(self, index: int, measured: Any) -> None:
-        """Raise InputError if a stored effect is not what is measured here."""
+        """Raise InputError if a stored effect differs from a new measurement."""
         before, now = float(self.values[index]), float(measured)
         if not math.isclose(before, now, rel_tol=_REPEATS, abs_tol=1e-6):
             got = f"{self.path}, where {self.names[index]} has {before:.4g}, and {now:.4g} here"
@@ -281,14 +278,14 @@ class _Stored:
             raise InputError("a file of effects of this model, this run and this measure", got=got, fix=fix)
 
     def add(self, values: dict[int, Any]) -> None:
-        """Store these, and write them if there are many new ones."""
+        """Add effects, and write the file if _SAVED_EVERY of them are new."""
         self.values |= values
         self.unsaved += len(values)
         if self.unsaved >= _SAVED_EVERY:
             self.write()
 
     def write(self) -> None:
-        """Write all of them, whole or not at all. Raises KindError for effects that are no numbers."""
+        """Write all effects, as a whole file or not at all. Raises KindError for effects that are not numbers."""
         if self.path is None or not self.unsaved:
             return
         try:

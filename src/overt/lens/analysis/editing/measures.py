@@ -1,4 +1,4 @@
-"""How much an output changes: measures for `effect` and `ablate`, each a function of the outputs before and after."""
+"""Measures of how much an output changes, for `effect` and `ablate`: functions of the outputs before and after."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ def relative_change(before: Any, after: Any) -> float:
 
 
 def logit_difference(token: int, other: int, position: int = -1) -> Measure:
-    """The change of logit[token] − logit[other] at a position, in the mean over the batch.
+    """The change of logit[token] − logit[other] at a position, as a mean over the batch.
 
     >>> measure = logit_difference(0, 1)
     >>> measure(torch.tensor([[[2.0, 1.0]]]), torch.tensor([[[2.0, 4.0]]]))
@@ -48,9 +48,9 @@ def logit_difference(token: int, other: int, position: int = -1) -> Measure:
 
 
 def divergence(position: int | None = -1) -> Measure:
-    """The Kullback–Leibler divergence Σ p log(p / q), in nats, of the words' probabilities after from those before.
+    """The Kullback–Leibler divergence Σ p log(p / q), in nats: p are the words' probabilities before, q after.
 
-    At a position, or in the mean over all positions for None; in the mean over the batch.
+    At a position, or as a mean over all positions for None; as a mean over the batch.
 
     >>> divergence()(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2))
     0.0
@@ -65,9 +65,9 @@ def divergence(position: int | None = -1) -> Measure:
 
 
 def loss(labels: Tensor | Sequence[Sequence[int]], shift: bool = True) -> Measure:
-    """The change of the mean cross-entropy, in nats, of labels (B, N), −100 where there is none.
+    """The change of the mean cross-entropy, in nats, of labels (B, N); −100 marks positions without a label.
 
-    With `shift`, logits of a position are those of the next label, as causal models predict.
+    With `shift`, the logits of a position predict the next label, as in causal models.
 
     >>> loss([[0, 0]])(torch.zeros(1, 2, 2), torch.tensor([[[20.0, -20.0]] * 2])) < -0.69
     True

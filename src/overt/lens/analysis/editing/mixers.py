@@ -1,4 +1,4 @@
-"""Edits of linear token mixers: their weights are signed and linear in the values, so that a change of a row is added to its output."""
+"""Edits of linear token mixers: weights are signed and linear in the values, so the change of a row is added to the output."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from overt.lens.tokens import Tokens
 def spot(
     recurrence: Recurrence | None, output: Tensor, layer: str, pass_index: int, tokens: Tokens, words: WordPositions
 ) -> Spot:
-    """Which positions a mixer's call has: the last ones of all that were read."""
+    """The positions of a mixer's call: the last ones of all tokens read."""
     (batch, total, queries), keys = output.shape[:3], output.shape[2] if recurrence is None else recurrence.keys
     captured = Captured(0, 0, pass_index, layer, "", tuple(range(total)), total, batch, queries, keys, output.dtype, ())
     return Spot(captured, keys - queries, 0, keys - queries, tokens, words)
@@ -35,7 +35,7 @@ def changed(
     spot: Spot,
     kind: str,
 ) -> list[Placed]:
-    """Change the output (B, H, Q, E) of a mixer, and what the layer goes on with, gate included. Returns the changes that were made."""
+    """Change the output (B, H, Q, E) of a mixer, and the tensor that the layer uses, gate included. Returns the changes made."""
     result = []
     batch = torch.tensor(range(len(output)) if entries is None else entries, device=output.device)
     gate = None if written.data_ptr() == output.data_ptr() else (written / output).nan_to_num(0.0, 0.0, 0.0)
@@ -63,7 +63,7 @@ def changed(
 def _difference(
     recurrence: Recurrence, heads: Sequence[int], batch: Tensor, placed: Placed, spot: Spot, entries: tuple[int, ...] | None
 ) -> Tensor:
-    """What the rows of weights, as they are to be, add to the output beyond the model's own: (entries, heads, rows, E)."""
+    """The output of the changed rows of weights minus the model's own: (entries, heads, rows, E)."""
     part = recurrence.of_heads(heads)
     weights = part.weights(placed.rows)[batch]  # (entries, heads, rows, K)
     difference = torch.zeros_like(weights)
@@ -79,7 +79,7 @@ def _difference(
 
 
 def _refuse(placed: Placed, layer: str, kind: str, recurrence: Recurrence | None) -> None:
-    """Raise InputError for what a linear mixer does not have."""
+    """Raise InputError for a change that needs something that a linear mixer does not have."""
     change = placed.change
     possible = "a scale, a blocked arc, rows of weights or another output, for heads of a linear token mixer"
     if isinstance(change, RowsSet) and isinstance(change.pattern, str):

@@ -1,4 +1,4 @@
-"""Parts of a call of attention that are replaced by those of another run, position by position."""
+"""Parts of a call of attention, replaced position by position by parts of another run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +16,14 @@ from overt.lens.linear.captured import CapturedMixer
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.text.texts import Texts
 
-_NAMED = 8  # positions that a report lists
+_NAMED = 8  # _NAMED: most positions that a report lists
 
 
 @dataclass(frozen=True, eq=False)
 class OtherRun:
-    """A recording of another run, and which of its heads is read (None: the one that is changed).
+    """A recording of another run, and the head that is read from it (None: the same head as the changed one).
 
-    Its positions are those of the text, or, with `by_call`, those of the one call that is changed.
+    Positions count the text, or, with `by_call`, only the changed call.
     """
 
     recording: RecordedCalls
@@ -32,7 +32,7 @@ class OtherRun:
 
     @classmethod
     def checked(cls, recording: Any, head: Any, part: str) -> "OtherRun":
-        """Check what a caller passes: a recording that has the part."""
+        """Check a caller's argument: it must be a recording that has the part."""
         if not isinstance(recording, RecordedCalls):
             fix = "record it: with overt.lens.record(model) as recording: model(other)"
             raise KindError("from_ as a recording of another run", got=type(recording).__name__, fix=fix)
@@ -57,7 +57,7 @@ class OtherRun:
         return getattr(other, name)
 
     def _call(self, layer: int | str, captured: Captured) -> int | str:
-        """The call of the same module; of one that is called several times, the call of the same number."""
+        """The call of the same module; if the module is called several times, the call of the same number."""
         if self.head is not None:
             return layer
         same = [self.recording.number_of(call) for call in self.recording.calls if call.layer == captured.layer]
@@ -65,8 +65,8 @@ class OtherRun:
 
 
 def other_run(change: PartPatched, texts: Texts, model: str) -> str:
-    """Where the other run read other tokens than the one that is patched, or was of another model, in words; empty if neither is known."""
-    run = getattr(change.source, "other", change.source)  # a path has one behind its own numbers, or none
+    """A sentence if the other run read other tokens, or was of another model; empty if neither is known."""
+    run = getattr(change.source, "other", change.source)  # a path has a run behind its own numbers, or none
     if not isinstance(run, OtherRun):
         return ""
     pairs = [(one.ids, two.ids) for one, two in zip(texts.lookups, run.recording.strings.texts.lookups, strict=False)]
@@ -80,7 +80,7 @@ def other_run(change: PartPatched, texts: Texts, model: str) -> str:
 
 
 def new_values(placed: Placed, spot: Spot, head: int, entries: tuple[int, ...] | None, features: int | None = None) -> Tensor:
-    """What is put at the positions of a change: (entries, positions, features), or rows of weights (entries, 1, rows, K)."""
+    """The new values at the positions of a change: (entries, positions, features), or rows of weights (entries, 1, rows, K)."""
     change, captured = placed.change, spot.captured
     assert isinstance(change, PartPatched)
     at_keys = change.part in ("key", "value")
@@ -120,7 +120,7 @@ def with_patches(
     indices: list[int],
     entries: tuple[int, ...] | None,
 ) -> Call:
-    """The call with patched queries, keys and values of one head, which is number `indices[0]` of the call's."""
+    """The call with patched queries, keys and values of one head, which has the number `indices[0]` in the call."""
     for placement in placed:
         change = placement.change
         if not isinstance(change, PartPatched) or change.part not in ("query", "key", "value"):
@@ -136,12 +136,12 @@ def with_patches(
 
 
 def _whole(tensor: Tensor, call: Call) -> Tensor:
-    """A copy with all entries of the batch, whose heads are its own."""
+    """A copy for all entries of the batch, with separate heads."""
     return tensor.expand(*call.batch[:-1], *tensor.shape[-3:]).clone()
 
 
 def _shared_index(tensor: Tensor, call: Call, index: int) -> int:
-    """Which head of a tensor a query head reads, where groups share one."""
+    """The number of the head of a tensor that a query head reads, which groups of query heads may share."""
     return index // (call.batch[-1] // tensor.shape[-3])
 
 

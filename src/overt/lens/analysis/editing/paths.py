@@ -1,7 +1,7 @@
-"""Path patching: what one head writes into the query, key or value of a later one, without what it does to the heads between.
+"""Path patching: what one head writes into the query, key or value of a later head, without its effect on the heads between.
 
-Wang et al. 2022, appendix B: the sender's output is replaced, all heads between are as they were, and the residual stream and the
-feed-forward layers carry the difference to the receiver, whose query, key or value is then put into a run that is otherwise plain.
+Wang et al. 2022, appendix B: the sender's output is replaced, all heads between keep theirs, and the residual stream and the
+feed-forward layers carry the difference to the receiver, whose query, key or value is then put into an otherwise plain run.
 """
 
 import copy
@@ -31,10 +31,10 @@ _NORM = re.compile(r"(LayerNorm|RMSNorm)", re.IGNORECASE)
 
 @dataclass(frozen=True, eq=False)
 class PathSource:
-    """What the receivers read with another output of the sender: `values` by call and head, from `prepare`.
+    """The vectors that the receivers read under another output of the sender: `values` by call and head, from `prepare`.
 
-    `other` is the run that the sender's output comes from; without one the output is zero. A cache holds the plain keys and values of
-    earlier passes, so `added` has what each call of a receiver added to them.
+    `other` is the run that the sender's output comes from, or None for an output of zero. A cache holds the plain keys and values of
+    earlier passes, so `added` has the keys and values that each call of a receiver added to them.
     """
 
     sender: tuple[int | str, int]
@@ -46,7 +46,7 @@ class PathSource:
     added: WeakKeyDictionary[Node, dict[int, Tensor]] = field(default_factory=WeakKeyDictionary)
 
     by_call: ClassVar[bool] = True
-    """Whether positions are those of the call that is changed, and not of the text."""
+    """Whether positions count the changed call, and not the text."""
 
     def part(self, name: str, spot: Spot, head: int, rows: Sequence[int] | None) -> Tensor:
         """The receiver's part (B, N, features)."""
@@ -54,7 +54,7 @@ class PathSource:
         return values if name == "query" or spot.node is None else self._with_earlier(spot.node, head, values)
 
     def _with_earlier(self, node: Node, head: int, values: Tensor) -> Tensor:
-        """Keys or values (B, K, features), of which those that were read in earlier passes are as they were then."""
+        """Keys or values (B, K, features), with those of earlier passes as they were in these passes."""
         chain = [node]
         while (before := chain[-1].before) is not None and head in self.added.get(before, {}):
             chain.append(before)
@@ -69,7 +69,7 @@ class PathSource:
 
 @dataclass(frozen=True, eq=False)
 class PathPatched(PartPatched):
-    """A part of a receiver's call as it is when the sender's output is another one."""
+    """A part of a receiver's call under another output of the sender."""
 
     what: ClassVar[str] = "path from L{0.source.sender[0]}H{0.source.sender[1]} into the {0.part}"
 
@@ -77,7 +77,7 @@ class PathPatched(PartPatched):
 def prepare(
     model: nn.Module, change: PathPatched, opened: Any, continued: Continued, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Run the model twice on its own input: as it is, and with the sender's other output while the heads between stay as they were.
+    """Run the model twice on its own input: unchanged, and with the sender's other output while the heads between keep theirs.
 
     `opened` is the context manager that makes changes, `edit`; `continued` has the calls that this pass may continue.
     """
@@ -107,7 +107,7 @@ def prepare(
 
 @contextmanager
 def _alone(args: tuple[Any, ...]) -> Iterator[None]:
-    """Runs of the model in the block reach what is opened in it, and no recording and no edits around it."""
+    """Hide recordings and edits around the block from runs inside it, which reach only what is opened inside."""
     catcher: Any = at_work()
     if catcher is None:
         yield
@@ -123,31 +123,31 @@ def _alone(args: tuple[Any, ...]) -> Iterator[None]:
 
 
 def _sender_changed(source: PathSource, cached: bool) -> HeadChange:
-    """The sender's other output. A pass with a cache may be a part of the text, of which the other run has all positions."""
+    """The change of the sender's output. A pass with a cache may be a part of the text, of which the other run has all positions."""
     if source.other is None:
         return HeadScaled((source.sender,), factor=0.0)
     return PartPatched((source.sender,), slice(None) if cached else None, part="output", source=source.other)
 
 
 def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Run the model on copies: a cache that is written to stays as it was."""
+    """Run the model on copies of its arguments, so that a cache does not change."""
     copied_args, copied_kwargs = copy.deepcopy((args, kwargs))
     model(*copied_args, **copied_kwargs)
 
 
 class _Scales:
-    """The scales of norms in a first run, call by call, which a second run divides by in the place of its own."""
+    """The scales of norms in a first run, call by call, by which a second run divides instead of its own scales."""
 
     def __init__(self) -> None:
         self.stored: dict[int, list[Tensor]] = {}
         self.counts: dict[int, int] | None = None
 
     def next_run(self) -> None:
-        """From here on the stored scales are used."""
+        """Use the stored scales from the next run on."""
         self.counts = {}
 
     def hook(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Tensor | None:
-        """Store a scale, or put the stored one in the place of the one that the norm divided by."""
+        """Store a norm's scale, or replace the scale of its output by the stored one."""
         scale = _scale(module, args[0] if args else next(iter(kwargs.values())))
         if self.counts is None:
             self.stored.setdefault(id(module), []).append(scale)
@@ -161,7 +161,7 @@ class _Scales:
 
 
 def _scale(module: nn.Module, x: Tensor) -> Tensor:
-    """What a norm divides by: √(variance + ε) where a shift of its input does not change its output, else √(mean square + ε)."""
+    """The divisor of a norm: √(variance + ε) if a shift of its input does not change its output, else √(mean square + ε)."""
     shifted = module.forward(x + x.abs().amax()) - module.forward(x)
     subtracts_mean = float(shifted.abs().amax()) < 0.1 * float(module.forward(x).abs().amax())
     eps = next(
@@ -174,7 +174,7 @@ def _scale(module: nn.Module, x: Tensor) -> Tensor:
 
 @contextmanager
 def _norms_frozen(model: nn.Module, frozen: bool) -> Iterator[_Scales]:
-    """Hooks on the norms of a model, by the names of their classes."""
+    """Hook the norms of a model, found by the names of their classes, while the block runs."""
     scales = _Scales()
     norms = [module for module in model.modules() if _NORM.search(type(module).__name__)] if frozen else []
     if frozen and not norms:
@@ -194,7 +194,7 @@ def _norms_frozen(model: nn.Module, frozen: bool) -> Iterator[_Scales]:
 def path_change(
     sender: Any, receivers: Any, into: str, from_: RecordedCalls | None, norms: str, head: Any = None
 ) -> PathPatched:
-    """The change of a path, its arguments checked."""
+    """The change of a path, with its arguments checked."""
     if into not in ("query", "key", "value"):
         raise InputError('into="query", "key" or "value"', got=f"into={into!r}", fix="choose one of them")
     if norms not in NORMS:

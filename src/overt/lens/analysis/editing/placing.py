@@ -1,4 +1,4 @@
-"""Where the changes are in one caught call: its rows, its keys, and the numbers that are put there."""
+"""The place of changes in one caught call: rows, keys, and new numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,11 +19,11 @@ WordPositions = dict[tuple[int, str, int], list[int]]
 
 @dataclass(eq=False)
 class Spot:
-    """A caught call of a layer: which positions its queries and keys are, and the words that they were read from.
+    """A caught call of a layer: the positions of its queries and keys, and the words that they were read from.
 
     `self_key` is the key, counted in the call, of the first query's own position; None for attention between two sequences. `node` is the
-    call among those that it continues; None for a linear token mixer.
-    `words` remembers where a word was found, by change, side and entry, so that it means the same position in later calls.
+    call's place among the calls that it continues; None for a linear token mixer. `words` has the positions of a word by change, side and
+    entry, so that the word means the same positions in later calls.
     """
 
     captured: Captured
@@ -35,7 +35,7 @@ class Spot:
     node: Node | None = None
 
     def entry_groups(self, changes: Sequence[HeadChange]) -> list[tuple[tuple[int, ...] | None, list[Placed]]]:
-        """Entries of the batch in which the changes are at the same positions (None: all of them), with the changes there."""
+        """Groups of entries of the batch with the changes at the same positions (None: all entries), each with its changes."""
         everywhere = all(change.entries is None and not _has_words(change) and not _has_numbers(change) for change in changes)
         if everywhere:
             return [(None, self._placed(changes, 0))]
@@ -50,7 +50,7 @@ class Spot:
         return [(tuple(entries), placed) for entries, placed in groups.values() if placed]
 
     def _placed(self, changes: Sequence[HeadChange], entry: int) -> list[Placed]:
-        """The changes of one entry that have rows here."""
+        """The changes of one entry that have rows in this call."""
         result = []
         for change in changes:
             if change.entries is not None and entry not in change.entries:
@@ -67,7 +67,7 @@ class Spot:
         return result
 
     def _positions(self, change: HeadChange, side: str, entry: int) -> list[int]:
-        """Rows or keys of this call, counted in it."""
+        """The rows or keys of a change in this call, counted from its first."""
         where = change.query if side == "query" else change.key
         first, count = (self.first_query, self.captured.queries) if side == "query" else (self.first_key, self.captured.keys)
         if not isinstance(where, str):
@@ -87,7 +87,7 @@ class Spot:
         return [position - first for position in known if first <= position < first + count]
 
     def _numbers(self, change: HeadChange, rows: list[int], entry: int) -> Tensor | None:
-        """The rows of weights that are set, of this entry: (rows, K)."""
+        """The rows of weights (rows, K) that are set for this entry."""
         if not isinstance(change, RowsSet) or isinstance(change.pattern, str):
             return None
         weights = change.pattern
@@ -111,5 +111,5 @@ def _has_words(change: HeadChange) -> bool:
 
 
 def _has_numbers(change: HeadChange) -> bool:
-    """Whether the entries of the batch get rows of weights of their own."""
+    """Whether each entry of the batch gets its own rows of weights."""
     return getattr(getattr(change, "pattern", None), "ndim", 0) == 3

@@ -1,4 +1,4 @@
-"""Rows of an edited head, computed once more from the call's own query, key and value; the model's other rows stay as they are."""
+"""Rows of an edited head, recomputed from the call's own query, key and value; the model's other rows do not change."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ from overt.lens.capture.written_out.weighted import ExpOfLogWeights
 from overt.lens.captured import MASKED_GAP, parts_of_pieces, select_entries
 from overt.lens.head import runs
 
-# Rows up to which the plain formula computes them; more go to the kernels where the changes are masks and temperatures.
+# _FEW: most rows that the plain formula computes if the changes are only masks and temperatures; more rows go to the kernels.
 _FEW = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """A change at the positions of one call: rows and keys counted in the call, and what is put there, where that is a tensor."""
+    """A change at the positions of one call: rows and keys counted in the call, and the new numbers if they are a tensor."""
 
     change: HeadChange
     rows: tuple[int, ...]
@@ -34,19 +34,19 @@ class Placed:
 
 
 def call_of_entries(call: Call, entries: tuple[int, ...] | None) -> Call:
-    """The call of these entries of the batch, its first dimension."""
+    """The call restricted to some entries of the batch, its first dimension."""
     if entries is None or entries == tuple(range(call.batch[0])):
         return call
-    after = call.query.ndim - 1  # dimensions behind that of the batch
+    after = call.query.ndim - 1  # dimensions after the batch
     tensors = {name: select_entries(getattr(call, name), entries, after) for name in ("query", "key", "value")}
     pieces = parts_of_pieces(call, lambda piece, rows, keys: select_entries(piece.block(rows, keys), entries, after))
     return replace(call, batch=(len(entries), *call.batch[1:]), **tensors, **pieces)
 
 
 def renormalizable(call: Call) -> Call:
-    """The call with a normalizer that can be applied once more: weights that were recorded themselves are the logarithms of scores.
+    """The call with a normalizer that can be applied again, for recorded weights, whose scores are their logarithms.
 
-    A row that sums to 1 is divided by its sum once more; others, a sigmoid's, are not divided.
+    Rows that sum to 1 are divided by their sum again; others (a sigmoid's) are not.
     """
     if not isinstance(call.normalizer, ExpOfLogWeights):
         return call
@@ -59,7 +59,7 @@ def renormalizable(call: Call) -> Call:
 
 
 def recomputed(call: Call, placed: Sequence[Placed], layer: str, self_key: int | None) -> Iterator[tuple[int, int, Tensor]]:
-    """The outputs (..., rows, E) of the rows that the changes are about: the first row, the one after the last, and what they give.
+    """The outputs (..., rows, E) of changed rows, in blocks: the first row, the one after the last, and the outputs.
 
     `self_key` is the key of the first query's own position; None for attention between two sequences.
     """
@@ -79,12 +79,12 @@ def recomputed(call: Call, placed: Sequence[Placed], layer: str, self_key: int |
 
 
 def _by_kernel(placed: Sequence[Placed], rows: list[int]) -> bool:
-    """Whether the changes are a mask, and temperatures of all of these rows."""
+    """Whether every temperature applies to all of these rows, so that the kernels can compute the changes."""
     return all(len(placement.rows) == len(rows) for placement in placed if isinstance(placement.change, TemperatureSet))
 
 
 def _masked(call: Call, placed: Sequence[Placed]) -> Call:
-    """The call with the barred arcs as a mask of one row and one column each, and with a softmax of another temperature."""
+    """The call with the blocked arcs in its mask, as a row times a column each, and with the temperature in its normalizer."""
     mask, temperature, device = call.mask, 1.0, call.query.device
     for placement in placed:
         if isinstance(placement.change, TemperatureSet):
@@ -137,13 +137,13 @@ def _output(block: Block, rows: range, placed: Sequence[Placed], layer: str, sel
 
 
 def _chosen(rows: range, placed: Placed, device: torch.device) -> Tensor:
-    """Whether each of these rows is one that the change is about: (rows, 1)."""
+    """Whether each row is changed: (rows, 1)."""
     wanted = set(placed.rows)
     return torch.tensor([row in wanted for row in rows], device=device)[:, None]
 
 
 def _tempered(normalizer: Any, temperature: Any) -> Any:
-    """The normalizer of scores that are divided by a temperature, a number or one for each row (rows, 1)."""
+    """The normalizer of scores divided by a temperature, which is a number or one for each row (rows, 1)."""
 
     def tempered(scores: Tensor, allowed: Tensor) -> Tensor:
         return normalizer(torch.where(allowed, scores / temperature, scores), allowed)
@@ -152,7 +152,7 @@ def _tempered(normalizer: Any, temperature: Any) -> Any:
 
 
 def _with_rows(weights: Tensor, masked: Tensor, rows: range, placed: Placed, layer: str, self_key: int | None) -> Tensor:
-    """The weights with the rows of a named pattern among the keys that each row may attend to."""
+    """The weights with the rows of a named pattern, among the keys that each row may attend to."""
     pattern = placed.change.pattern  # type: ignore[attr-defined]
     if not isinstance(pattern, str):
         return weights
@@ -167,7 +167,7 @@ def _with_rows(weights: Tensor, masked: Tensor, rows: range, placed: Placed, lay
 
 
 def _previous(allowed: Tensor, rows: range, layer: str, self_key: int | None) -> Tensor:
-    """The key before each query's own position, or its own where it may not attend to that one: (..., rows, 1)."""
+    """The key before each query's own position, or its own key if the one before is masked: (..., rows, 1)."""
     if self_key is None:
         raise InputError(
             'pattern "previous" in attention of a sequence to itself',

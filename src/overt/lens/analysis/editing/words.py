@@ -1,4 +1,4 @@
-"""Positions of the text that an edit names: numbers, slices, and words as they are in the tokens that a model read."""
+"""Positions of the text that an edit names: numbers, slices, or words of the tokens that a model read."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ from overt.errors import InputError
 from overt.lens.analysis.editing.changes import Where
 from overt.lens.text.named import numbered_occurrences
 
-_NEAR = 3  # tokens on either side that an error shows
+_NEAR = 3  # _NEAR: tokens on either side of a word that an error shows
 
 
 def named_positions(where: Where, first: int, count: int, tokens: Sequence[str] | None, what: str) -> list[int]:
-    """The positions among `first`, `first` + 1, … that are named, counted from `first`; a word is looked for in `tokens`, one each.
+    """The named positions among `first`, `first` + 1, …, counted from `first`; a word is looked up in `tokens`, one a position.
 
-    Raises InputError for a word that is not there, or in several places.
+    Raises InputError for a word that is missing or occurs several times.
 
     >>> named_positions(slice(2, None), 1, 4, None, "query"), named_positions("cat", 0, 3, ["the", "cat", "sat"], "key")
     ([1, 2, 3], [1])
@@ -30,9 +30,9 @@ def named_positions(where: Where, first: int, count: int, tokens: Sequence[str] 
 
 
 def word_positions(word: str, tokens: Sequence[str], what: str) -> list[int]:
-    """The positions of the tokens that a word is written with, "the:2" for its second occurrence.
+    """The positions of the tokens of a word, "the:2" for its second occurrence.
 
-    Raises InputError where the word is not there, or several times.
+    Raises InputError if the word is missing or occurs several times.
 
     >>> word_positions("cat", ["the", "cat", "sat"], "query"), word_positions("the:2", ["the", "cat", "the"], "query")
     ([1], [2])
