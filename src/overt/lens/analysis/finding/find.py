@@ -1,4 +1,4 @@
-"""Which heads look from the query words to the key words of labelled pairs."""
+"""Heads that attend from the query words to the key words of labelled pairs."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -19,28 +19,28 @@ from overt.lens.analysis.surveys.reading.text_module import ENCODER_ONLY
 from overt.lens.capture.recordable import recordable
 from overt.lens.text.texts import Texts
 
-_LONGEST = 4096
+_LONGEST = 4096  # _LONGEST: most tokens of a text that the model reads
 
 
 def find_heads(
     model: nn.Module, pairs: Any, *, tokenizer: Any, seed: int = 0, groups: Sequence[Any] | None = None
 ) -> RankedHeads:
-    """Which heads look from the query words to the key words of labelled pairs: chosen on one half of the texts, measured on the other.
+    """Heads that attend from the query words to the key words of pairs, chosen on one half of the texts and measured on the other.
 
         right = [ Σ_key w > max over competitors Σ w ]        w: the head's weights, a mean over the query's tokens
 
     Clark et al. 2019, section 4.1, for words of several tokens. `pairs` is a list of (text, query, key) or (text, query, key, distractors),
-    of dictionaries with these names, or a .jsonl or .csv file (distractors with | between them). Query, key and distractors are words or
-    phrases of the text, "the:2" for a second one. A key competes with its distractors; without any, with every other token of the text.
+    of dictionaries with these names, or a .jsonl or .csv file (distractors separated by |). Query, key and distractors are words or
+    phrases of the text, "the:2" for a second one. A key competes with its distractors, or without any, with every other token of the text.
 
-    The texts are divided in two at random; `groups` names, for each pair, what is not divided, such as the template of a sentence: by
-    default the text. Heads are sorted by their accuracy on one half, and all numbers are from the other. `p_value` is that of being right
-    more often than the best baseline, adjusted for all heads. Baselines are the distance (the nearest candidate, or the commonest offset),
-    the same token (apart from spaces and case), chance, and the best head of the same model with random weights, chosen the same way.
+    The texts are divided in two at random; `groups` names, for each pair, a unit that is not divided, such as the template of a sentence
+    (by default the text). Heads are sorted by accuracy on one half, and all numbers are from the other. `p_value` tests whether a head
+    is right more often than the best baseline, adjusted for all heads. Baselines are the distance (the nearest candidate, or the commonest
+    offset), the same token (apart from spaces and case), chance, and the best head, chosen the same way, of a model with random weights.
 
-    Of an encoder–decoder, the encoder is measured. Raises InputError for pairs without a field, words that are not in the text, occur
-    twice, overlap or are part of a token, for less than two texts, and for other models of several texts. With fewer than ten texts a
-    half the result says that the intervals are no guide.
+    In an encoder–decoder, the encoder is measured. Raises InputError for pairs without a field, words that are not in the text, occur
+    twice, overlap or are part of a token, for fewer than two texts, and for other models of several texts. With fewer than ten texts in a
+    half, the result notes that the intervals are no guide.
 
     >>> import overt
     >>> from overt.learn import Tokenizer
@@ -128,7 +128,7 @@ def _ranked(
 def _read_pairs(
     tasks: list[PairTask], measured: PairMeasurements, order: list[int], measured_on: np.ndarray
 ) -> tuple[ReadPair, ...]:
-    """The pairs that heads are measured on, with the numbers of the heads in this order."""
+    """The pairs that heads are measured on, with the numbers of the heads in the order `order`."""
     right, mass = measured.right[:, order].tolist(), measured.mass[:, order].tolist()
     return tuple(
         ReadPair(pieces(tasks[pair].read, tasks[pair].tokens), tuple(right[pair]), tuple(mass[pair]))
@@ -155,7 +155,7 @@ def _notes(halves: tuple[int, int], unseen: int, tasks: list[PairTask]) -> list[
 def _baselines(
     tasks: list[PairTask], chosen: np.ndarray, measured: PairMeasurements, blank: PairMeasurements
 ) -> dict[str, np.ndarray]:
-    """How often each way is right that does not need this model's attention, pair by pair."""
+    """The accuracy, pair by pair, of each baseline that does not need this model's attention."""
     offsets = [task.tokens.key[0] - task.tokens.query[-1] for task in tasks]
     values, counts = np.unique([offset for offset, inside in zip(offsets, chosen, strict=True) if inside], return_counts=True)
     commonest = int(values[counts.argmax()])
@@ -169,7 +169,7 @@ def _baselines(
 
 
 def _by_distance(task: PairTask, commonest: int) -> float:
-    """Whether the key is the nearest candidate, or, without distractors, whether it is at the commonest offset; ½ for equal distances."""
+    """Whether the key is the nearest candidate (½ for equal distances), or, without distractors, at the commonest offset."""
     if not task.tokens.distractors:
         return float(task.tokens.query[-1] + commonest in task.tokens.key)
     away = [
@@ -179,7 +179,7 @@ def _by_distance(task: PairTask, commonest: int) -> float:
 
 
 def _by_token(task: PairTask, choices: float) -> float:
-    """Whether the key has a token of the query, and no competitor has; a share where several have, and chance where none has."""
+    """Whether the key has a token of the query and no competitor does; a share if several do, and chance if none does."""
     letters = {task.letters[index] for index in task.tokens.query}
     same = [any(task.letters[index] in letters for index in tokens) for tokens in (task.tokens.key, *competitors(task))]
     return same[0] / sum(same) if any(same) else 1 / choices

@@ -1,4 +1,4 @@
-"""For each pair and head: the weight from the query's tokens to the key's, and whether it is larger than to anything else."""
+"""The weight of each head from the query's tokens to the key's in each pair, and whether it exceeds the competitors' weight."""
 
 import copy
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from overt.lens.text.tokens_of_text import DecodedText, decoded
 
 
 class PairTask(NamedTuple):
-    """A pair with the tokens of its text, by their numbers, and their letters without spaces and case."""
+    """A pair with the ids and positions of its tokens, and their letters without spaces and case."""
 
     pair: LabelledPair
     ids: list[int]
@@ -31,9 +31,9 @@ class PairTask(NamedTuple):
 
 
 class PairMeasurements(NamedTuple):
-    """What each head does in each pair, (pairs, heads), the heads by (call, head) and layer, and what was not measured.
+    """The measures of each head in each pair, (pairs, heads), the heads by (call, head) and layer, and the calls that are missing.
 
-    `mass` is the weight on the key, a mean over the query's tokens; `right` is 1 where no competitor has more, ½ for equal weights; `area`
+    `mass` is the weight on the key, a mean over the query's tokens; `right` is 1 if no competitor has as much, ½ for equal weights; `area`
     is the share of competitors with less, the area under the ROC curve. `choices` (pairs,) counts key and competitors.
     """
 
@@ -46,7 +46,7 @@ class PairMeasurements(NamedTuple):
 
 
 def pair_tasks(reader: TextReader, pairs: Sequence[LabelledPair]) -> list[PairTask]:
-    """Each pair as tokens. Raises InputError for words that are not there."""
+    """The pairs as tokens. Raises InputError for words that are not in the text."""
     tasks = []
     for number, pair in enumerate(pairs, 1):
         ids, cut = reader.encode(pair.text)
@@ -69,7 +69,7 @@ def measure(reader: TextReader, tasks: Sequence[PairTask], what: str = "reading 
 
 
 class _PairRun:
-    """What the heads did in the texts that were read so far."""
+    """The measures of the heads in the texts read so far."""
 
     def __init__(self, tasks: Sequence[PairTask]):
         self.tasks = tasks
@@ -96,7 +96,7 @@ class _PairRun:
 
     @torch.no_grad()
     def _measure_text(self, captured: CapturedCall, read: EncodedText, weights: Tensor) -> None:
-        """Measure a call's heads in one text; `weights` (H, query tokens, K) are those of its query."""
+        """Measure a call's heads in one text from the weights (H, query tokens, K) of its query."""
         task = self.tasks[read.number]
         mean = weights.double().mean(1)[:, : len(read.ids)].cpu()  # (H, K)
         key, others = mean[:, list(task.tokens.key)].sum(-1), competitors(task, mean)
@@ -112,7 +112,7 @@ class _PairRun:
             self.rows[read.number][captured.call_index, head, captured.layer] = measures
 
     def measured(self) -> PairMeasurements:
-        """All pairs and heads as tables. Raises InputError without a head in all texts."""
+        """All pairs and heads as tables. Raises InputError if no head was measured in all texts."""
         heads = [head for head in self.rows[0] if all(head in row for row in self.rows)]
         if not heads:
             reason = next(iter(self.missing), "it made no call of attention")
@@ -122,7 +122,7 @@ class _PairRun:
 
 
 def competitors(task: PairTask, mean: Tensor | None = None) -> list[tuple[int, ...]]:
-    """What the key competes with: the distractors, or all other tokens of the text that some head gives weight to, one by one."""
+    """The competitors of a key: the distractors, or each other token of the text that some head gives weight to."""
     if task.tokens.distractors:
         return list(task.tokens.distractors)
     taken = {*task.tokens.query, *task.tokens.key}
@@ -135,7 +135,7 @@ def competitors(task: PairTask, mean: Tensor | None = None) -> list[tuple[int, .
 
 
 def randomized(model: nn.Module, seed: int) -> nn.Module:
-    """The same model with matrices of normal numbers of the same size; norms and biases stay."""
+    """A copy of the model whose matrices are normal numbers of the same standard deviation; norms and biases do not change."""
     other: Any = copy.deepcopy(model)
     draws = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Heads that connect labelled pairs as one page: numbers with intervals and baselines, and each head's held-out texts, offline."""
+"""Heads that connect labelled pairs on one offline page: numbers with intervals and baselines, and each head's held-out texts."""
 
 import os
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from overt.drawing.numbers import number, visible
 from overt.lens.analysis.finding.pairs import ReadPair
 
 _WEB = "lens/analysis/finding/web"
-_HEADS, _TEXTS = 256, 300  # heads that have their texts on the page, and texts of each
-_LONGEST = 240  # characters of a text between two marked words
-_SOURCES = (  # name, meaning, and where it is from
+_HEADS, _TEXTS = 256, 300  # _HEADS: most heads whose texts are on the page; _TEXTS: most texts of each
+_LONGEST = 240  # _LONGEST: most characters of a text between two marked words
+_SOURCES = (  # _SOURCES: name, meaning and source of each measure
     (
         "right",
         "share of held-out pairs whose key gets more weight than every competitor; equal weights count ½",
@@ -34,7 +34,7 @@ _SOURCES = (  # name, meaning, and where it is from
         "",
     ),
 )
-_KNOWN = (  # what others found about such heads
+_KNOWN = (  # _KNOWN: published findings about such heads
     (
         "Some heads of BERT follow one relation of syntax or coreference.",
         "Clark et al. 2019",
@@ -66,7 +66,7 @@ def page(
     *,
     title: str | None = None,
 ) -> str:
-    """Make the page of a result, as `RankedHeads.to_dict` gives it, with its held-out pairs and the answer in one sentence."""
+    """Make the page of a result, from `RankedHeads.to_dict`, its held-out pairs and the answer in one sentence."""
     title = f"Heads of {result['model']} on {sum(result['pairs'].values()):,} labelled pairs" if title is None else title
     heads, texts = result["heads"], held_out[:_TEXTS]
     cut = [f"The texts of {_HEADS} heads are on this page."] if len(heads) > _HEADS and texts else []
@@ -94,13 +94,13 @@ def page(
 
 
 def _shortened(text: str) -> str:
-    """A text with its middle left out, if it is long."""
+    """A text, without its middle if it is longer than _LONGEST."""
     half = _LONGEST // 2
     return visible(text if len(text) <= _LONGEST else f"{text[:half]} … {text[-half:]}")
 
 
 def _calls(head: tuple[int, int]) -> list[list[str]]:
-    """What to ask next of a head, and the call that answers it."""
+    """Further questions about a head, each with the call that answers it."""
     return [
         ["What does the output lose without it?", f"lens.effect(model, run, lens.Edits().scale({head}, 0.0))"],
         ["Why does it look there?", f"lens.score_contributions(recording, model, head={head}, query=…, key=…)"],
@@ -108,7 +108,7 @@ def _calls(head: tuple[int, int]) -> list[list[str]]:
 
 
 def _still(result: dict[str, Any], title: str, answer: str) -> str:
-    """What is on the page where scripts are disabled: all heads, and the baselines, as tables."""
+    """The page without scripts: all heads and the baselines, as tables."""
     rows = [
         (
             head["name"],

@@ -1,4 +1,4 @@
-"""Labelled pairs: a text, the words that look, the words that are looked at, and those that could be confused with them."""
+"""Labelled pairs: a text, its query words, its key words, and the distractors that could be confused with the key."""
 
 import csv
 import io
@@ -13,14 +13,14 @@ from overt.errors import InputError, KindError
 from overt.lens.text.tokens_of_text import DecodedText
 from overt.reading import parse_json, reading
 
-_SEPARATOR = "|"  # between the distractors in one cell of a table
+_SEPARATOR = "|"  # _SEPARATOR: between the distractors in one cell of a table
 _FIELDS = "text, query, key and, if there are any, distractors"
 
 
 class LabelledPair(NamedTuple):
-    """A text, a word or phrase of it that should look at another one, the `key`, and the `distractors` that the key competes with.
+    """A text, a word or phrase `query` that should attend to another one, the `key`, and the `distractors` that compete with the key.
 
-    A word that occurs several times has its occurrence behind it: "the:2".
+    A word that occurs several times is followed by the number of its occurrence: "the:2".
     """
 
     text: str
@@ -30,7 +30,7 @@ class LabelledPair(NamedTuple):
 
 
 class LocatedPair(NamedTuple):
-    """The tokens of a pair, by their positions."""
+    """The tokens of a pair as positions in its text."""
 
     query: tuple[int, ...]
     key: tuple[int, ...]
@@ -38,10 +38,10 @@ class LocatedPair(NamedTuple):
 
 
 class ReadPair(NamedTuple):
-    """A pair that heads were measured on: its text as the model read it, in pieces with what they are, and a number for each head.
+    """A pair that heads were measured on: its text as the model read it, in labelled pieces, and the numbers of each head.
 
-    A piece is "query", "key", "distractor" or "". `right` is 1 where no competitor has more weight than the key, ½ for equal weights,
-    and `mass` the weight on the key.
+    The label is "query", "key", "distractor" or "". `right` is 1 if no competitor has as much weight as the key, ½ for equal weights,
+    and `mass` is the weight on the key.
     """
 
     pieces: tuple[tuple[str, str], ...]
@@ -50,9 +50,9 @@ class ReadPair(NamedTuple):
 
 
 def read_pairs(pairs: Any) -> list[LabelledPair]:
-    """The pairs of a .jsonl or .csv file, or of a list of LabelledPair, tuples or dictionaries.
+    """Read pairs from a .jsonl or .csv file, or from a list of LabelledPair, tuples or dictionaries.
 
-    Raises InputError for a file that cannot be read, and for a pair that lacks a field, with its number.
+    Raises InputError for a file that cannot be read, and for a pair that lacks a field, with the pair's number.
 
     >>> read_pairs([("The cat slept because it was tired", "it", "cat")])[0].key
     'cat'
@@ -81,7 +81,7 @@ def _rows(path: Path) -> list[Any]:
 
 
 def _table_rows(path: Path, text: str) -> list[Any]:
-    """The rows of a table whose columns are separated by commas, semicolons or tabs, whichever its first line has most of."""
+    """The rows of a table whose separator is a comma, a semicolon or a tab: the most frequent of these in its first line."""
     header = text.lstrip().partition("\n")[0]
     rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header.count))
     columns = list(rows.fieldnames or [])
@@ -122,7 +122,7 @@ def _pair(number: int, row: Any) -> LabelledPair:
 
 
 def located(number: int, pair: LabelledPair, read: DecodedText, cut: bool) -> LocatedPair:
-    """The tokens of a pair in the text as the model reads it, perhaps without its end. Raises InputError, with the number of the pair."""
+    """The tokens of a pair in the text as the model reads it; `cut`: without its end. Raises InputError with the number of the pair."""
     query, key, *distractors = (
         _phrase_tokens(number, phrase, pair.text, read, cut) for phrase in (pair.query, pair.key, *pair.distractors)
     )
@@ -140,7 +140,7 @@ def located(number: int, pair: LabelledPair, read: DecodedText, cut: bool) -> Lo
 
 
 def pieces(read: DecodedText, tokens: LocatedPair) -> tuple[tuple[str, str], ...]:
-    """The text of a pair in pieces, each with what it is: "query", "key", "distractor" or ""."""
+    """The text of a pair in pieces, each labelled "query", "key", "distractor" or ""."""
     marked = dict.fromkeys((index for phrase in tokens.distractors for index in phrase), "distractor")
     marked |= dict.fromkeys(tokens.key, "key") | dict.fromkeys(tokens.query, "query")
     result, end = [("", "")], 0
@@ -189,7 +189,7 @@ def _phrase_tokens(number: int, phrase: str, text: str, read: DecodedText, cut: 
 
 
 def _matches(phrase: str, text: str) -> list[tuple[int, int]]:
-    """Where a phrase is; whole words, spaces as the tokenizer writes them, case only if that decides."""
+    """The spans of a phrase: whole words, spaces as the tokenizer writes them, any case only if no span has the same case."""
     spaced = r"\s*".join(re.escape(part) for part in re.findall(r"\w+|[^\w\s]", phrase))
     if not spaced:
         return []

@@ -1,4 +1,4 @@
-"""Heads that connect labelled pairs, best first, with what else would do as well."""
+"""Heads that connect labelled pairs, best first, next to baselines that need no attention."""
 
 import os
 import shutil
@@ -13,16 +13,16 @@ from overt.lens.analysis.finding.page import page
 from overt.lens.analysis.finding.pairs import ReadPair
 from overt.lens.head import head_name
 
-FEWEST = 10  # texts below which an interval is no guide
+FEWEST = 10  # FEWEST: texts of a half below which an interval is no guide
 
 
 class RankedHead(NamedTuple):
     """A head, measured on the texts that it was not chosen on.
 
     `accuracy` is the share of pairs whose key gets more weight than every competitor (½ for equal weights), `interval` its middle 95 %
-    over texts, `baseline` the best that is right without this model's attention, `p_value` that of accuracy − baseline, adjusted for all
-    heads. `mass` is the mean weight on the key, `area` the mean share of competitors with less (AUC), and `chosen` the accuracy on the
-    half that heads are sorted by.
+    over texts, `baseline` the accuracy of the best baseline, and `p_value` the p-value of accuracy − baseline, adjusted for all heads.
+    `mass` is the mean weight on the key, `area` the mean share of competitors with less (AUC), and `chosen` the accuracy on the half
+    that heads are sorted by.
     """
 
     head: tuple[int, int]
@@ -43,11 +43,11 @@ class RankedHead(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RankedHeads:
-    """What `overt.lens.find_heads` returns: `heads`, sorted by their accuracy on one half of the texts and measured on the other.
+    """The result of `overt.lens.find_heads`: `heads`, sorted by their accuracy on one half of the texts and measured on the other.
 
-    `baselines` has the accuracy of each way without this model's attention on the same half: by distance, by the same token, by chance,
-    and of the best head of the same model with random weights. `notes` are what a reader has to know, and `held_out` the pairs of the
-    half that was measured on, each with a number for each of `heads`.
+    `baselines` has accuracies on the same half without this model's attention: of the distance, of the same token, of chance, and of the
+    best head of the same model with random weights. `notes` are for the reader, and `held_out` are the pairs of the measured half, with
+    numbers for each of `heads`.
     """
 
     heads: tuple[RankedHead, ...]
@@ -64,13 +64,13 @@ class RankedHeads:
         return [head for head in self.heads if head.p_value < 0.05]
 
     def table(self) -> Any:
-        """All heads as a pandas DataFrame, a row each. Raises MissingExtra without pandas."""
+        """All heads as a pandas DataFrame, one row each. Raises MissingExtra without pandas."""
         with needed_by("found.table()", "smooth"):
             from pandas import DataFrame
         return DataFrame([{"name": head.name, **head._asdict()} for head in self.heads])
 
     def to_dict(self) -> dict[str, Any]:
-        """Every number, as JSON can hold it."""
+        """All numbers in types that JSON can hold."""
         return {
             "model": self.model,
             "texts": {"chosen on": self.texts[0], "measured on": self.texts[1]},
@@ -97,16 +97,16 @@ class RankedHeads:
         return "\n".join(lines + ([""] if self.notes else []) + _wrapped(self.notes, width))
 
     def plot(self, path: str | os.PathLike[str] | None = None, rows: int = 12) -> Any:
-        """Draw the best heads with their intervals and the baselines: a matplotlib Figure, which is written to `path`, if there is one."""
+        """Draw the best heads with their intervals and the baselines. Returns a matplotlib Figure, and writes it to `path` if passed."""
         from overt.lens.figures.paper import saved
         from overt.lens.figures.ranked import ranked_heads
 
         return saved(ranked_heads(self, rows), path)
 
     def page(self, path: str | os.PathLike[str] | None = None, *, title: str | None = None) -> str:
-        """Write an HTML page that works offline: all heads, their intervals, the baselines, and each head's held-out texts.
+        """Write an offline HTML page: all heads, their intervals, the baselines, and each head's held-out texts.
 
-        Returns its path; without a path the page itself. Raises InputError for a page of more than 20 MB.
+        Returns its path, or without a path the page itself. Raises InputError for a page of more than 20 MB.
         """
         return page(self.to_dict(), self.held_out, _answer(self), path, title=title)
 

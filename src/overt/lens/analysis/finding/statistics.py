@@ -2,11 +2,11 @@
 
 import numpy as np
 
-RESAMPLED = 2000
+RESAMPLED = 2000  # RESAMPLED: random draws of texts, or of signs, for an interval or a p-value
 
 
 def by_text(values: np.ndarray, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums of values (pairs, …) over the pairs of each text (texts, …), and how many pairs each has."""
+    """Sums of values (pairs, …) over the pairs of each text (texts, …), and the number of pairs of each text."""
     count = int(texts.max()) + 1
     sums = np.zeros((count, *values.shape[1:]))
     np.add.at(sums, texts, values)
@@ -14,9 +14,9 @@ def by_text(values: np.ndarray, texts: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def intervals(values: np.ndarray, texts: np.ndarray, seed: int) -> np.ndarray:
-    """The middle 95 % of the mean of each column (pairs, columns) over texts drawn again with replacement: (2, columns).
+    """The middle 95 % of the mean of each column (pairs, columns) over texts resampled with replacement: (2, columns).
 
-    Efron 1979; texts are drawn, not pairs, since pairs of one text are not independent.
+    Efron 1979; texts are resampled, not pairs, because pairs of one text are not independent.
     """
     sums, counts = by_text(values, texts)
     draws = np.random.default_rng(seed).multinomial(len(counts), np.full(len(counts), 1 / len(counts)), RESAMPLED)
@@ -27,7 +27,7 @@ def adjusted_p_values(differences: np.ndarray, texts: np.ndarray, seed: int) -> 
     """One-sided p-values of the mean of each column being above 0, adjusted for all columns together.
 
     Signs of whole texts are flipped at random; a column's p-value is the share of draws in which the largest statistic of all columns is at
-    least its own (Westfall and Young 1993, single-step max-T). So 0.05 bounds the chance that any of the heads is named by accident.
+    least its own (Westfall and Young 1993, single-step max-T). So 0.05 bounds the probability that any head is named by accident.
     """
     sums, _ = by_text(differences, texts)
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], (RESAMPLED, len(sums)))
