@@ -1,1 +1,1 @@
-"""Why a head looks where it looks: a score as a sum over what wrote its query and its key."""
+"""The score of a head as a sum over the parts that wrote its query and its key."""

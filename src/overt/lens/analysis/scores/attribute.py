@@ -1,4 +1,4 @@
-"""Why a head looks there: the score of one query and key, split over what wrote their streams."""
+"""The score of one query and key, split by the parts of the model that wrote their streams."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.text.named import position_named
 from overt.lens.tokens import Words
 
-_PAIRED = 5  # parts of each side whose pairs are computed one by one
+_PAIRED = 5  # _PAIRED: strongest parts of each side whose pairs are computed one by one
 
 
 def score_contributions(
@@ -35,24 +35,24 @@ def score_contributions(
     relative: bool = False,
     inputs: Mapping[str, Any] | Tensor | None = None,
 ) -> ScoreContributions:
-    """Why a head looks there: its score of one query and key, split over what wrote the query's stream and what wrote the key's.
+    """Split a head's score of one query and key by the parts that wrote the query's stream and those that wrote the key's.
 
         score = scale · q · k = Σ_a Σ_b scale · q_a · k_b        q = Σ_a q_a,  k = Σ_b k_b
 
     Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", section on QK circuits. a and b are embeddings, earlier heads
-    (by source token in `why.key.by_token`), feed-forward layers and biases. A picture, sound or vectors that the model gets are an
-    embedding too, by the argument's name; what is made of parameters alone, such as a learned query, is a constant. The paths are those
-    of `contributions`, followed backwards from query and key: rotations are linear, the scales of norms on the way, those of query and
-    key among them, are frozen at what they were, and `why.frozen` names them. A softcap is not linear: the parts sum to the score before
-    it, `why.slope` says how much of a small change passes it. A position bias is a part of its number. It is the direct effect: not what
-    a part does by changing later parts.
+    (by source token in `why.key.by_token`), feed-forward layers and biases. A picture, sound or vectors passed to the model are an
+    embedding too, by the argument's name; a result of parameters only, such as a learned query, is a constant. The paths are those
+    of `contributions`, followed backwards from query and key. Rotations are linear; the scales of norms on the way (also of query and
+    key) are frozen at their values in this run, and `why.frozen` names them. A softcap is not linear: the parts sum to the score before
+    it, and `why.slope` is the share of a small change that passes it. A position bias is a part of its own. Only the direct effect
+    counts, not that a part changes later parts.
 
     `head` is (layer, head) as in `recording[layer, head]`; `query` and `key` are words, "the:2" for a second one, or numbers. `against`
-    names another key: the result is what the score has more than that key's. With `relative` it is what it has more than the mean of all
-    other keys of the row. `inputs` are the arguments of the recorded pass, as for `contributions`.
+    names another key, whose score is subtracted. With `relative`, the mean score of all other keys of the row is subtracted. `inputs` are
+    the arguments of the recorded pass, as for `contributions`.
 
-    The model runs once more; its graph stays in memory for the next score of the same recording. Raises InputError where the words, the
-    head, the model or the inputs are not those of the recording, for masked keys, and for heads whose score is no product of query and key.
+    The model runs once more; its graph stays in memory for the next score of the same recording. Raises InputError if the words, the
+    head, the model or the inputs do not belong to the recording, for masked keys, and if the score is no product of query and key.
 
     >>> import torch, overt
     >>> model = overt.models.LanguageModel(50, width=16, heads=2, layers=2, feed_forward=32).eval()
@@ -98,7 +98,7 @@ def score_contributions(
 
 
 class _Question(NamedTuple):
-    """The head, the query and the key that are question about, and the key that it is compared with."""
+    """The head, query and key of the question, and the key to compare with."""
 
     head: Head
     row: Position
@@ -138,7 +138,7 @@ def _position(what: str, name: Any, words: Words | None, length: int) -> Positio
 
 @torch.no_grad()
 def _masked(head: Head, row: int) -> tuple[Tensor, Tensor]:
-    """The model's scores of one row as the softmax gets them, −inf where masked, by a number far below the others too, and their bias."""
+    """The model's scores of one row before the softmax, −inf if masked (also by a number far below the others), and their bias."""
     steps = head.stages(row, row + 1)
     scores, masked = steps.scores[0, 0].double(), steps.masked[0, 0].double()
     hidden = masked < masked.max() - MASKED_GAP
@@ -146,7 +146,7 @@ def _masked(head: Head, row: int) -> tuple[Tensor, Tensor]:
 
 
 def _coefficients(masked: Tensor, question: _Question) -> Tensor:
-    """How much of each key's score is in the number that is split, (K,)."""
+    """The factor of each key's score in the number that is split, (K,)."""
     visible = masked > -torch.inf
     if not bool(visible.any()):
         got = f"query {question.row.position}, which may attend to none"
@@ -170,7 +170,7 @@ def _coefficients(masked: Tensor, question: _Question) -> Tensor:
 
 
 class _Score:
-    """The model's own score, and what the parts leave out of it."""
+    """The model's own score, and the terms of it that are not in the parts."""
 
     def __init__(self, product: Tensor, bias: Tensor, coefficients: Tensor, softcap: float | None):
         self.product: float = float(product[coefficients != 0] @ coefficients[coefficients != 0])
@@ -181,11 +181,11 @@ class _Score:
         self._slopes = torch.ones_like(product) if softcap is None else 1 - torch.tanh(product / softcap).square()
 
     def slope(self, key: int) -> float:
-        """How much of a small change of this key's product reaches its score."""
+        """The share of a small change of this key's product that reaches its score."""
         return float(self._slopes[key])
 
     def notes(self, form: ProductForm) -> list[str]:
-        """What a reader of the parts has to know."""
+        """The notes that a reader of the parts needs."""
         if form.softcap is None:
             return []
         return [
@@ -208,7 +208,7 @@ def _sides(
     form: ProductForm,
     coefficients: Tensor,
 ) -> tuple[tuple[Followed, Followed], tuple[str, ...], dict[str, str]]:
-    """Both sides, what is frozen on their paths, and the earlier layers that neither reaches, with the function that stops them."""
+    """Both sides, the frozen factors on their paths, and the earlier layers that neither reaches, with the function that stops them."""
     row, keys = _on_the_paths(run, index, question.head, question.row.position)
     query_factor = (coefficients @ form.toward_query(keys.detach()))[None]
     key_factor = coefficients[:, None] * form.toward_keys(row[0].detach())
@@ -227,7 +227,7 @@ def _sides(
 
 
 def _on_the_paths(run: Traced, index: int, head: Head, row: int) -> tuple[Tensor, Tensor]:
-    """The query (1, D) and the keys (K, D) of a head in this run, as they come from the stream."""
+    """The query (1, D) and the keys (K, D) of a head in this run, on the linear paths."""
     query, key = run.points[index].query, run.points[index].key
     shapes = head.call.query.shape, head.call.key.shape
     if query is None or key is None or (query.shape, key.shape) != shapes:
@@ -241,9 +241,9 @@ def _on_the_paths(run: Traced, index: int, head: Head, row: int) -> tuple[Tensor
 
 
 def _pairs(query: Followed, key: Followed, form: ProductForm, coefficients: Tensor) -> list[ScorePart]:
-    """The strongest parts of both sides times each other, and what the others make: all together the sum of the query's side."""
+    """The products of the strongest parts of both sides, and the remaining terms, which all sum to the query's side."""
     rows, columns = query.side.strongest(_PAIRED), key.side.strongest(_PAIRED)
-    # The gradient with respect to the other factor is what a part adds to query or key; the key's factor holds the coefficients.
+    # The gradient with respect to the other factor is the part's term of query or key; the key's factor includes the coefficients.
     parts_of_keys = [key.vectors(part) for part in columns]
     pairs = []
     for part in rows:
@@ -258,7 +258,7 @@ def _pairs(query: Followed, key: Followed, form: ProductForm, coefficients: Tens
 
 
 def _words_of_calls(recording: RecordedCalls, calls: list[Recorded]) -> dict[int, list[str]]:
-    """The words of the keys of each of these calls, by its number, where they are known."""
+    """The words of the keys of each call, by its number, if they are known."""
     fitting = [captured for captured in calls if recording.strings.known and recording.strings.fit(captured)]
     words = {recording.number_of(captured): recording.strings.key_words(captured) for captured in fitting}
     return {number: [str(word) for word in sentences[0]] for number, sentences in words.items() if sentences}

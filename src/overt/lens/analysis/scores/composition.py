@@ -1,4 +1,4 @@
-"""How much of what one head writes another one can read, from the weights alone."""
+"""The share of one head's output that another head can read, from the weights only."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,14 +15,14 @@ from overt.lens.analysis.scores.projections import matrices_in_pass
 from overt.lens.capture.recordable import required_model
 from overt.lens.head import head_name
 
-_DRAWS = 200  # random rotations that the chance level is drawn from
+_DRAWS = 200  # _DRAWS: random rotations for the chance level
 
 
 class Composed(NamedTuple):
-    """A pair of heads: how much the second reads of what the first writes, by its query, key or value.
+    """A pair of heads: how much of the first head's output the second reads by its query, key or value.
 
-    `score` is ‖A B‖ / (‖A‖ ‖B‖), `chance` the mean of that for random matrices of the same singular values, `above` how many standard
-    deviations the score is from it.
+    `score` is ‖A B‖ / (‖A‖ ‖B‖), `chance` its mean for random matrices of the same singular values, and `above` is score − chance in
+    standard deviations.
     """
 
     first: tuple[int, int]
@@ -42,7 +42,7 @@ class Composed(NamedTuple):
 class Composition:
     """The composition scores of all pairs of heads of different layers; see `overt.lens.composition`.
 
-    `layers` has their matrices by the number of the layer, and `missing` names those whose matrices could not be read, with the reason.
+    `layers` has their matrices by the number of the layer, and `missing` the names of layers without readable matrices, with the reason.
     """
 
     layers: dict[int, LayerMatrices]
@@ -51,22 +51,22 @@ class Composition:
     missing: dict[str, str] = field(default_factory=dict)
 
     def strongest(self, count: int | None = None, kind: str | None = None) -> list[Composed]:
-        """The pairs that are furthest above chance, all or those of one kind: "query", "key" or "value"."""
+        """The pairs that are furthest above chance, of all kinds or of one: "query", "key" or "value"."""
         if kind is not None and kind not in KINDS:
             raise InputError('"query", "key" or "value" as kind', got=f"kind={kind!r}", fix="choose one of them")
         return sorted((pair for pair in self.pairs if kind in (None, pair.kind)), key=lambda pair: -pair.above)[:count]
 
     def eigenvalues(self, first: tuple[int, int], second: tuple[int, int] | None = None) -> Tensor:
-        """The eigenvalues (D,) that are not 0, largest first: of a head's W_O W_V, or of the second's behind the first's.
+        """The nonzero eigenvalues (D,), largest first: of a head's W_O W_V, or of the second head's after the first's.
 
-        Positive ones copy what is read. Elhage et al. 2021, "Summarizing OV/QK matrices".
+        Positive eigenvalues copy the input. Elhage et al. 2021, "Summarizing OV/QK matrices".
         """
         (layer, head), (later, other) = self._checked(first), self._checked(first if second is None else second)
         inner, outer = self.layers[layer], self.layers[later]
         if second is None:
             small = inner.value[head] @ inner.output[head]
         else:
-            # Those of W_O² W_V² W_O¹ W_V¹, a product of the model's width, are those of this one, of the heads' width.
+            # W_O² W_V² W_O¹ W_V¹, of the model's width, has the same nonzero eigenvalues as this product, of the heads' width.
             small = (outer.value[other] @ inner.output[head]) @ (inner.value[head] @ outer.output[other])
         values = torch.linalg.eigvals(small)
         return values[values.abs().argsort(descending=True)]
@@ -79,7 +79,7 @@ class Composition:
         return head
 
     def copying(self, head: tuple[int, int]) -> float:
-        """Σ λ / Σ |λ| of a head's W_O W_V: 1 if it writes what it reads, −1 if its opposite."""
+        """Σ λ / Σ |λ| of a head's W_O W_V: 1 if its output copies its input, −1 if it is the opposite."""
         values = self.eigenvalues(head)
         return float(values.real.sum() / values.abs().sum().clamp(min=torch.finfo(values.real.dtype).tiny))
 
@@ -97,18 +97,18 @@ class Composition:
 
 
 def composition(model: nn.Module, inputs: Mapping[str, Any] | Tensor | None = None) -> Composition:
-    """How much each later head can read of what each earlier one writes, from the weights alone, against chance.
+    """Measure how much of each earlier head's output each later head can read, from the weights only, against chance.
 
         score = ‖A W_O W_V‖ / (‖A‖ ‖W_O W_V‖)        A = W_Qᵀ W_K (key), its transpose (query), or W_O W_V of the later head (value)
 
     Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", section on composition; norms are Frobenius norms. `chance` is
-    the mean for random matrices of the same singular values, 1 / √width in the mean of squares: a head pair is above it only by its
-    directions. What it leaves out: rotations by position, the gains and scales of norms, biases, and whether the first head writes anything
-    in a text.
+    the mean for random matrices of the same singular values, 1 / √width in the mean of squares: a pair of heads is above it only by its
+    directions. Limits: rotations by position, gains and scales of norms, and biases do not count, nor whether the first head writes
+    anything in a text.
 
-    Which rows of which matrix are whose, and which layers read each other, is found in one pass over `inputs`, by default the model's own
-    `dummy_inputs`. A model without these, whose layers are one stack and have a matrix each for query, key and value, is read by the names
-    that libraries use. Raises InputError for other models, and if no layer's query, key and value are outputs of linear maps.
+    One pass over `inputs`, by default the model's own `dummy_inputs`, finds the rows of each head in each matrix, and which layers read
+    each other. A model without these inputs is read by the names that libraries use if its layers are one stack with a matrix each for
+    query, key and value. Raises InputError for other models, and if no layer's query, key and value are outputs of linear maps.
 
     >>> import torch, overt
     >>> _ = torch.manual_seed(0)
@@ -130,7 +130,7 @@ def composition(model: nn.Module, inputs: Mapping[str, Any] | Tensor | None = No
 
 
 def _read(model: nn.Module) -> tuple[dict[int, LayerMatrices], dict[str, str]]:
-    """The matrices by a pass over the model's own example of inputs, if it runs on it, else by their names."""
+    """The matrices by a pass over the model's own example of inputs if it runs on them, otherwise by their names."""
     named = named_matrices(model)
     several = len({re.split(r"\.\d+", f".{layer.layer}", maxsplit=1)[0] for layer in named}) != 1  # stacks of layers, or none
     examples = getattr(model, "dummy_inputs", None)
@@ -160,11 +160,11 @@ def _pairs(layers: dict[int, LayerMatrices]) -> Iterator[Composed]:
                 inner = layers[first]
                 width = inner.output.shape[1]
                 if right.shape[2] != width:
-                    continue  # another stream, as in cross-attention
+                    continue  # a stream of another width, as in cross-attention
                 written, read = _values(inner.output, inner.value), _values(left.mT, right)
                 size = width, read.shape[-1], written.shape[-1]
                 squares = draws[size] if size in draws else draws.setdefault(size, _random_blocks(*size))
-                # ‖left right W_O W_V‖ by products of the heads' width alone.
+                # ‖left right W_O W_V‖ by products of the heads' width only.
                 scores = _norms(left, right, inner)
                 chances = torch.einsum("gi,nij,hj->nhg", read.square(), squares, written.square()).sqrt()
                 sizes = written.norm(dim=-1)[:, None] * read.norm(dim=-1)[None]
@@ -177,7 +177,7 @@ def _pairs(layers: dict[int, LayerMatrices]) -> Iterator[Composed]:
 
 
 def _readers(outer: LayerMatrices) -> list[tuple[Tensor, Tensor]]:
-    """For each kind the matrix that reads as a product of two (G, D, width): leftᵀ right, of which `right` reads."""
+    """The reading matrix of each kind as a product of two (G, D, width): leftᵀ right, with `right` on the side of the stream."""
     return [(outer.key, outer.query), (outer.query, outer.key), (outer.output.mT, outer.value)]
 
 
@@ -188,8 +188,8 @@ def _values(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _norms(left: Tensor, right: Tensor, inner: LayerMatrices) -> Tensor:
-    """‖leftᵀ right W_O W_V‖ for each head of the inner layer and each of the outer, (H, G)."""
-    outside = torch.linalg.qr(left.mT).R  # (G, D, D): leftᵀ by its triangle, an isometry apart
+    """‖leftᵀ right W_O W_V‖ for each head of the inner layer and each head of the outer, (H, G)."""
+    outside = torch.linalg.qr(left.mT).R  # (G, D, D): the triangle of leftᵀ, which has the same norms
     middle = torch.einsum("gdw,hwe->hgde", right, inner.output)
     inside = torch.linalg.qr(inner.value.mT).R  # (H, D, D)
     return torch.einsum("gcd,hgde,hfe->hgcf", outside, middle, inside).square().sum((-1, -2)).sqrt()

@@ -1,4 +1,4 @@
-"""A score as a product of query and key, whose two factors can be split one after the other."""
+"""A score as a product of query and key, whose two factors are split one after the other."""
 
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ from overt.lens.head import Head
 
 
 class ProductForm(NamedTuple):
-    """score_j = scale_j · q W k_j for the keys of one row, in float64, before a softcap. W is the identity where `matrix` is None.
+    """score_j = scale_j · q W k_j for the keys of one row, in float64, before a softcap. W is the identity if `matrix` is None.
 
-    `softcap` is the bound on the scores, and `frozen` says what the scale holds constant.
+    `softcap` is the bound on the scores, and `frozen` names the factors that the scale holds constant.
     """
 
     scale: Tensor
@@ -22,19 +22,19 @@ class ProductForm(NamedTuple):
     frozen: tuple[str, ...] = ()
 
     def toward_keys(self, query: Tensor) -> Tensor:
-        """Vectors (K, D) whose products with the keys are the scores of this query (D,)."""
+        """Vectors (K, D) whose products with the keys are the scores of the query (D,)."""
         query = query.double() if self.matrix is None else query.double() @ self.matrix
         return self.scale[:, None] * query
 
     def toward_query(self, keys: Tensor) -> Tensor:
-        """Vectors (K, D) whose products with the query are the scores of these keys (K, D)."""
+        """Vectors (K, D) whose products with the query are the scores of the keys (K, D)."""
         keys = keys.double() if self.matrix is None else keys.double() @ self.matrix.mT
         return self.scale[:, None] * keys
 
 
 @torch.no_grad()
 def product_form(head: Head, row: int) -> ProductForm:
-    """The scores of one query of a head as products. Raises InputError for scores that are no product of query and key."""
+    """The scores of one query of a head as products. Raises InputError if they are no product of query and key."""
     score, query, keys = head.call.score, head.query[0, row].double(), head.key[0].double()
     if not query.numel():
         raise InputError(
@@ -60,7 +60,7 @@ def product_form(head: Head, row: int) -> ProductForm:
 
 
 def _row_numbers(head: Head, number: float | Tensor, row: int) -> Tensor:
-    """A number of the score for each key of one row, (K,)."""
+    """A number of the score form, expanded to each key of one row, (K,)."""
     tensor = torch.as_tensor(number, dtype=torch.float64, device=head.call.query.device)
     if not tensor.ndim:
         return tensor.expand(head.keys)

@@ -1,4 +1,4 @@
-"""The matrices of every head, read from a model's parameters: what makes its query, key and value, and what its output goes through."""
+"""The matrices of every head, read from a model's parameters: of its query, key and value, and of its output."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -24,7 +24,7 @@ _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhe
 class LayerMatrices(NamedTuple):
     """A layer's matrices by head, in float64: query, key and value (H, D, width), output (H, width, D).
 
-    `reads` has the numbers of the earlier layers that its query, key and value can read, each; () if that is not known.
+    `reads` has three sets of numbers of earlier layers, which its query, key and value can read; () if they are not known.
     """
 
     layer: str
@@ -36,7 +36,7 @@ class LayerMatrices(NamedTuple):
 
 
 def named_matrices(model: nn.Module) -> list[LayerMatrices]:
-    """The matrices of the attention layers that have them by names that libraries use, in the model's order."""
+    """The matrices of the attention layers whose parameters have names that libraries use, in the model's order."""
     return [layer for name, module in model.named_modules() if (layer := _module_matrices(model, name, module)) is not None]
 
 
@@ -61,7 +61,7 @@ def _read(module: nn.Module) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         query, key, value = (weight_matrix(getattr(module, name, None)) for name in names)
         if query is not None and key is not None and value is not None and query.shape[1] == key.shape[1] == value.shape[1]:
             yield query, key, value
-    joined = getattr(module, "in_proj_weight", None)  # of torch: all queries, then all keys, then all values
+    joined = getattr(module, "in_proj_weight", None)  # torch's: all queries, then all keys, then all values
     if isinstance(joined, Tensor) and joined.shape[0] == 3 * joined.shape[1]:
         query, key, value = joined.chunk(3)
         yield query, key, value

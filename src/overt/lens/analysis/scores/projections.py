@@ -1,8 +1,8 @@
-"""The matrices of every head without their names: which rows of which linear map make its query, key and value, in one pass.
+"""The matrices of every head without their names: one pass finds the rows of linear maps that compute its query, key and value.
 
-A pass of one text is traced. A head's query at position 0, which rotations by position leave as it is, is a selection of the outputs of
-the last linear map on its path, so the gradient of Σ d · query_d there has the number d at the output that became feature d. That holds
-for a matrix each, for all queries before all keys, and for query, key and value head by head.
+A pass of one text is traced. A head's query at position 0, which rotations by position do not change, is a selection of the outputs of
+the last linear map on its path, so the gradient of Σ d · query_d there is the number d at the output that became feature d. That holds
+for separate matrices, for all queries before all keys, and for query, key and value head by head.
 """
 
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ from overt.lens.analysis.contributions.traced import Point, Traced, traced
 from overt.lens.analysis.scores.matrices import KINDS, LayerMatrices
 from overt.lens.statistics.output_norms import output_matrix, weight_matrix
 
-_BASE = 16  # of the digits of d, which are exact in half precision
+_BASE = 16  # _BASE: base of the digits of d, which are exact in half precision
 _NO_MAP = "no module with a matrix on the way to its heads"
 
 
 class _Ran(NamedTuple):
-    """A linear map as it ran: its name, its matrix (out, in), its output on the linear paths, and which calls of modules it ran in."""
+    """A linear map as it ran: its name, its matrix (out, in), its output on the linear paths, and the counts of module calls so far."""
 
     name: str
     matrix: Tensor
@@ -32,7 +32,7 @@ class _Ran(NamedTuple):
 
 @torch.enable_grad()
 def matrices_in_pass(model: nn.Module, inputs: Mapping[str, Any] | Tensor) -> tuple[dict[int, LayerMatrices], dict[str, str]]:
-    """The matrices of attention layers by the number of their call in a pass, and why other layers have none."""
+    """The matrices of attention layers by the number of their call in a pass, and the reasons for layers without any."""
     model = checked_model(model)
     args, kwargs = whole_text(model, inputs)
     run, ran = _run(model, args, kwargs)
@@ -57,7 +57,7 @@ def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     def noting(name: str, matrix: Tensor) -> Any:
         def note(module: nn.Module, arguments: Any, output: Any) -> None:
             if isinstance(output, Tensor) and output.requires_grad:
-                # Of a layer with a bias the output is a view, and its query another view of the same numbers.
+                # The output of a layer with a bias is a view, and its query another view of the same numbers.
                 ran.append(_Ran(name, matrix, output if output._base is None else output._base, dict(calls)))
 
         return note
@@ -67,7 +67,7 @@ def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     hooks += [module.register_forward_pre_hook(counting(name)) for name, module, _ in named]
     try:
         return traced(model, args, kwargs, 0), ran
-    except Exception as error:  # whatever a model of someone else's raises
+    except Exception as error:  # a model of another library may raise any error
         got = f"inputs that it does not run on ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
         raise InputError("inputs of one pass of the model", got=got, fix="pass inputs=, as the model gets them") from error
     finally:
@@ -96,7 +96,7 @@ def _layer_matrices(model: nn.Module, run: Traced, index: int, ran: list[_Ran]) 
 
 
 def _reached(run: Traced, index: int, tensor: Tensor) -> frozenset[int]:
-    """The earlier calls whose outputs the linear paths to this tensor come from."""
+    """The earlier calls whose outputs reach this tensor by linear paths."""
     run.forget()
     weights = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0)).to(tensor)
     run.follow((tensor * weights).sum(), [])
@@ -110,7 +110,7 @@ def _passes(point: Point) -> bool:
 
 
 def _last_map(tensor: Tensor, ran: list[_Ran], layer: str) -> _Ran:
-    """The linear map that ran last of those on the paths to this tensor, if it is the only one of the layer."""
+    """The last linear map on the paths to this tensor. Raises if the layer has another one before it."""
     outputs = [entry.output for entry in ran]
     if not outputs:
         raise _refusal(_NO_MAP)
@@ -127,12 +127,12 @@ def _last_map(tensor: Tensor, ran: list[_Ran], layer: str) -> _Ran:
 
 
 def _rows(features: Tensor, source: _Ran, kind: str) -> Tensor:
-    """Which outputs of the map became the features (D,) of a head, in their order."""
+    """The numbers of the map's outputs that became the features (D,) of a head, in the order of the features."""
     numbers = torch.arange(len(features), device=features.device)
     plain = _marked(features, torch.ones_like(numbers), source)
     used = plain.nonzero().flatten()
     order, exact = torch.zeros(len(used), device=features.device, dtype=torch.long), True
-    for scale in (_BASE**power for power in range(len(f"{len(features) - 1:x}"))):  # as many as the last number has digits
+    for scale in (_BASE**power for power in range(len(f"{len(features) - 1:x}"))):  # the digits of the last feature's number
         digits = _marked(features, numbers // scale % _BASE, source)[used] / plain[used]
         order += digits.round().long() * scale
         exact &= bool(((digits - digits.round()).abs() < 0.1).all())

@@ -1,4 +1,4 @@
-"""A score as a sum of pairs: what a part of the query's stream and one of the key's make together, strongest first."""
+"""A score as a sum of pairs, a part of the query's stream times a part of the key's, strongest first."""
 
 import math
 import os
@@ -12,9 +12,9 @@ from overt.lens.head import head_name
 
 
 class ScorePart(NamedTuple):
-    """What one part of the query's stream and one of the key's add to a score together; None means all other parts of a side.
+    """The joint term of one part of the query's stream and one of the key's in a score; None means all other parts of a side.
 
-    `kind` is "pair", or "position" for what is added to the score by distance, such as a learned or linear position bias.
+    `kind` is "pair", or "position" for a term by distance, such as a learned or linear position bias.
     """
 
     query: Part | None
@@ -36,7 +36,7 @@ class ScorePart(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A query or a key: its position, and its token where that is known."""
+    """A query or a key: its position, and its token if that is known."""
 
     position: int
     word: str | None = None
@@ -44,12 +44,12 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ScoreContributions:
-    """Why a head looks where it looks: a score split over what wrote its query and its key; see `overt.lens.score_contributions`.
+    """A score split by the parts that wrote its query and its key; see `overt.lens.score_contributions`.
 
-    `score` is the model's own, before a softcap; with `against` it is what the score has more than that of another key, or than the mean
-    of the row's others. `parts` sum to it: the strongest parts of the query's stream times the strongest of the key's, and what the others
-    make. `query` and `key` have all parts of one side, each with the whole other side: they sum to the same score, without `position`.
-    `softcapped` is the score after the softcap, and `slope` how much of a small change passes that. `weight` is what the score became.
+    `score` is the model's own, before a softcap, minus the score of the key `against`, or minus the mean of the row's other keys if
+    `relative`. `parts` sum to it: products of the strongest parts of both sides, and the remaining terms. `query` and `key` have all parts
+    of one side, each times the whole other side: they sum to the same score, without `position`. `softcapped` is the score after the
+    softcap, `slope` the share of a small change that passes it, and `weight` the weight of the score.
     """
 
     layer: str
@@ -73,18 +73,18 @@ class ScoreContributions:
 
     @property
     def sum(self) -> float:
-        """All parts together."""
+        """The sum of all parts."""
         return math.fsum(part.value for part in self.parts)
 
     @property
     def residual(self) -> float:
-        """What the sum has more than the model's own score: of the two sides, the one that is further away."""
+        """The sum minus the model's own score, for the side that is further away."""
         sides = [side.sum + self.position - self.score for side in (self.query, self.key)]
         return max(sides, key=abs)
 
     @property
     def bound(self) -> float:
-        """How far rounding may take the sum from the score."""
+        """The largest difference between sum and score that rounding may cause."""
         return max(self.query.bound, self.key.bound)
 
     @property
@@ -93,24 +93,24 @@ class ScoreContributions:
         return all(abs(side.sum + self.position - self.score) <= side.bound for side in (self.query, self.key))
 
     def strongest(self, count: int | None = None) -> list[ScorePart]:
-        """The pairs of single parts by the size of what they add."""
+        """The pairs of single parts with the largest absolute terms."""
         return sorted((part for part in self.parts if part.named), key=lambda part: -abs(part.value))[:count]
 
     def table(self, rows: int = 6, width: int | None = None) -> str:
-        """The strongest pairs, then the strongest parts of either side, the sum, and what is frozen, in lines of at most `width`."""
+        """The strongest pairs, then the strongest parts of either side, the sum, and the frozen factors, in lines of at most `width`."""
         from overt.lens.analysis.scores.table import table
 
         return table(self, rows, shutil.get_terminal_size((80, 24)).columns if width is None else width)
 
     def plot(self, path: str | os.PathLike[str] | None = None, rows: int = 8) -> Any:
-        """Draw both sides as bars. Returns a matplotlib Figure, and writes it to `path`, as PDF, SVG or PNG, if there is one."""
+        """Draw both sides as bars. Returns a matplotlib Figure, and writes it to `path` (PDF, SVG or PNG) if that is passed."""
         from overt.lens.figures.paper import saved
         from overt.lens.figures.scores import score_bars
 
         return saved(score_bars(self, rows), path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every number, as JSON can hold it."""
+        """All numbers in types that JSON can hold."""
         return {
             "model": self.model,
             "layer": self.layer,

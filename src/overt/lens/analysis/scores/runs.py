@@ -12,7 +12,7 @@ from overt.lens.recorded_calls import RecordedCalls
 
 
 class _LatestRun:
-    """One run at most: its graph is as large as what the model computed, so it goes when its recording or its model goes."""
+    """At most one run, dropped with its recording or its model, because its graph is as large as the model's intermediate results."""
 
     def __init__(self):
         self.lock = threading.RLock()
@@ -20,7 +20,7 @@ class _LatestRun:
         self.source: tuple[Any, ...] = ()
 
     def traced_run(self, recording: RecordedCalls, model: nn.Module, calls: list[Recorded], inputs: Any) -> Traced:
-        """The run of this recording, of this model as it is now. Raises InputError where it is not the recorded one."""
+        """The run of this recording and of the model's current parameters. Raises InputError if it differs from the recorded run."""
         versions = tuple((id(parameter), parameter._version) for parameter in model.parameters())
         same = self.run is not None and self.source[0]() is recording and self.source[1]() is model
         if not (same and self.source[2] is inputs and self.source[3] == versions):
@@ -36,7 +36,7 @@ class _LatestRun:
         return self.run
 
     def drop(self, _: Any = None) -> None:
-        """Let the run go."""
+        """Free the run."""
         self.run, self.source = None, ()
 
 

@@ -1,4 +1,4 @@
-"""One side of a score: what wrote the stream that its query, or its keys, were computed from."""
+"""One side of a score: the parts that wrote the stream of its query, or of its keys."""
 
 import math
 from collections.abc import Callable
@@ -15,15 +15,15 @@ from overt.lens.analysis.contributions.traced import Traced
 from overt.lens.head import head_name
 from overt.lens.recorded_calls import RecordedCalls
 
-PLAIN = ("bias", "constant")  # kinds of parts that are one part together, wherever they are
+PLAIN = ("bias", "constant")  # PLAIN: kinds of parts that are added up to one part over all modules
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """What each part of the model adds to a score by writing to the query's stream, or to the keys'.
+    """The term of each part of the model in a score, by its output in the query's stream or the keys'.
 
-    `parts` sum to the score's product of query and key, as far as rounding goes, which is at most `bound`. `by_token` has what each
-    earlier head brought from each source token, by the numbers of its call and of the head.
+    `parts` sum to the score's product of query and key, apart from rounding of at most `bound`. `by_token` has the term of each
+    earlier head by source token, by the numbers of its call and of the head.
     """
 
     name: str
@@ -33,16 +33,16 @@ class Side:
 
     @property
     def sum(self) -> float:
-        """All parts together."""
+        """The sum of all parts."""
         return math.fsum(part.value for part in self.parts)
 
     def strongest(self, count: int | None = None) -> list[Part]:
-        """The parts by the size of what they add."""
+        """The parts with the largest absolute terms."""
         return sorted(self.parts, key=lambda part: -abs(part.value))[:count]
 
 
 def name_of_part(part: Part) -> str:
-    """A part of a stream in words, its module from the number of its layer on.
+    """A part of a stream in words, with its module's name from the number of the layer on.
 
     >>> name_of_part(Part("feed-forward", "encoder.layer.4.intermediate", 0.6)), name_of_part(Part("head", "layer.2", 0.1, 2, 7))
     ('feed-forward 4.intermediate', 'head L2H7')
@@ -58,14 +58,14 @@ def name_of_part(part: Part) -> str:
 
 @dataclass(eq=False)
 class Followed:
-    """A side, its parts' vectors in the features of query or key, on request, and the modules on its paths whose scale was frozen."""
+    """A side, the vectors of its parts in the features of query or key, on request, and the other factor."""
 
     side: Side
     factor: Tensor
     terms: dict[Part, list[Callable[[], Tensor]]] = field(default_factory=dict)
 
     def vectors(self, part: Part) -> Tensor:
-        """What a part adds to the query (D,), or to each key (K, D): the gradient of its term with respect to the other factor."""
+        """The vector of a part in the query (D,), or in each key (K, D): the gradient of its term with respect to the other factor."""
         with torch.enable_grad():
             total = torch.stack([term() for term in self.terms[part]]).sum()
         if not total.requires_grad:
@@ -77,7 +77,7 @@ class Followed:
 def followed(
     name: str, run: Traced, before: int, calls: list[Recorded], recording: RecordedCalls, vectors: Tensor, factor: Tensor
 ) -> Followed:
-    """Follow query or keys (N, D) back to what wrote them; `factor` (N, D) is what they are multiplied with, in float64."""
+    """Follow query or keys (N, D) back to the parts that wrote them; `factor` (N, D) is the other factor, in float64."""
     factor = factor.detach().requires_grad_()
     with torch.enable_grad():
         run.paths.rounding.expect(vectors, 1, None, ((), {}))
@@ -119,7 +119,7 @@ def _writer_term(gradient: Tensor, leaf: Tensor) -> Callable[[], Tensor]:
     def term() -> Tensor:
         products = gradient.double() * leaf.detach().double()
         total = products.sum()
-        if not bool(total.isfinite()):  # what a mask made −inf has no gradient
+        if not bool(total.isfinite()):  # outputs that a mask made −inf have no gradient
             total = torch.where(gradient == 0, 0, products).sum()
         return total
 

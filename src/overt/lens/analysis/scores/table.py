@@ -1,4 +1,4 @@
-"""The parts of a score as text, for wide terminals and narrow ones."""
+"""The parts of a score as text, for terminals of any width."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def table(why: ScoreContributions, rows: int, width: int) -> str:
 
 
 def title(why: ScoreContributions) -> str:
-    """Which score this is."""
+    """The head, query and key of the score in words."""
     than = ""
     if why.against is not None:
         than = f" rather than to {_token(why.against)}"
@@ -49,7 +49,7 @@ def title(why: ScoreContributions) -> str:
 
 
 def about(why: ScoreContributions, side: Side, part: Part) -> str:
-    """A part of a side in words: a head with the token that it brought most from."""
+    """A part of a side in words: for a head, with the source token of its largest term."""
     sources = side.by_token.get(part.pair) if part.pair else None
     if sources is None or not len(sources):
         return name_of_part(part)
