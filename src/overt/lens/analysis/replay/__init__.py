@@ -1,1 +1,1 @@
-"""What a server answered, run once more through the same weights: which part of its prompt each token read, and which it needed."""
+"""A server's answer, run again through the same weights: which parts of its prompt each token read, and which it needed."""

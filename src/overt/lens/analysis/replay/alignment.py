@@ -1,7 +1,7 @@
-"""Which token of an answer each of a server's log probabilities is of.
+"""Assign a server's log probabilities to the tokens of its answer.
 
-llama.cpp writes no entry for a token after which a character is incomplete: the entry of the token that completes it represents all of its
-tokens, with their bytes together. It also leaves out the tokens of a stopping word. (tools/server: process_token, send_final_response)
+llama.cpp writes no entry for a token that ends inside a character: the entry of the token that completes the character represents all
+of its tokens, with their bytes together. It also omits the tokens of a stopping word. (tools/server: process_token, send_final_response)
 """
 
 from overt.errors import InputError
@@ -15,9 +15,9 @@ _FIX = (
 
 
 def aligned(answer: LoggedAnswer, ids: list[int], vocabulary: Vocabulary) -> list[float | None]:
-    """The log probability of each of these tokens of the answer, None where the server gave none.
+    """The log probability of each token of the answer, None if the server gave none.
 
-    Raises InputError where it has another number of them, and it cannot be known of which tokens they are.
+    Raises InputError if the number of log probabilities differs and their tokens cannot be determined.
     """
     entry_ids = answer.logprob_ids
     if entry_ids is None:
@@ -38,7 +38,7 @@ def aligned(answer: LoggedAnswer, ids: list[int], vocabulary: Vocabulary) -> lis
 
 
 def cuts(ids: list[int], vocabulary: Vocabulary) -> list[bool]:
-    """For each token whether the text ends inside of a character after it, in UTF-8."""
+    """Whether the text ends inside a UTF-8 character after each token."""
     result, text = list[bool](), b""
     for number in ids:
         text = (text + _spelled(number, vocabulary))[-4:]
@@ -47,7 +47,7 @@ def cuts(ids: list[int], vocabulary: Vocabulary) -> list[bool]:
 
 
 def _incomplete(text: bytes) -> bool:
-    """Whether the last bytes begin a character of two, three or four bytes that has fewer."""
+    """Whether the last bytes begin a character of two, three or four bytes without completing it."""
     lengths = ((0xE0, 0xC0, 2), (0xF0, 0xE0, 3), (0xF8, 0xF0, 4))
     return any(
         byte & mask == lead and behind < length
@@ -57,7 +57,7 @@ def _incomplete(text: bytes) -> bool:
 
 
 def _left_out(answer: LoggedAnswer, vocabulary: Vocabulary) -> bool:
-    """Whether entries have bytes that their tokens do not spell: those of tokens that have no entry."""
+    """Whether the entries have bytes that their tokens do not spell, which belong to tokens without an entry."""
     texts = answer.texts or []
     if any(text is None for text in texts):
         return True

@@ -1,10 +1,10 @@
-"""One answer of a server, whatever dialect it is written in: token ids, log probabilities, and the prompt.
+"""One answer of a server in any dialect: token ids, log probabilities, and the prompt.
 
 vLLM      /v1/completions and /v1/chat/completions with `logprobs` and `return_token_ids` (or `return_tokens_as_token_ids`)
 SGLang    /generate with `return_logprob`: meta_info.output_token_logprobs has [log probability, id, text] of each token; its /v1/ endpoints
           with `return_token_ids` and `return_prompt_token_ids`, or `return_input_ids` and `return_output_ids`, which fill sglext
 llama.cpp /completion with `n_probs` and `return_tokens`, and its /v1/ endpoints: each token has its id and its log probability;
-          with `verbose` and `return_tokens` these have the prompt as it was read, and all ids, in __verbose
+          with `verbose` and `return_tokens`, __verbose has the prompt as the model read it, and all ids
 OpenAI    the same endpoints without ids: tokens are text
 """
 
@@ -17,20 +17,20 @@ from overt.lens.analysis.replay.echo import SCORES_ONLY, TOKEN_ID, EchoedTokens,
 from overt.lens.analysis.replay.streams import unstreamed
 from overt.lens.text.spelling import well_formed
 
-_ROUNDING = 1e-3  # by which a log probability may be above 0
+_ROUNDING = 1e-3  # _ROUNDING: largest log probability above 0 that is accepted as rounding
 _ID_KEYS = ("prompt_token_ids", "token_ids", "response_token_ids")
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict")
 
 
 @dataclass(frozen=True)
 class LoggedAnswer:
-    """An answer as a log has it; what it does not have is None. `line` is its line in the log, `name` the server's id of it.
+    """An answer as a log has it, with None for everything missing. `line` is its line in the log, `name` the server's id of it.
 
-    `logprobs` has one number, or None, for each token of the answer; `texts` the tokens' text as bytes. Where a server leaves out tokens
-    (llama.cpp does while a character is incomplete), `logprob_ids` are those that the numbers are of, and `count` says how many there are.
-    `spelled` is the prompt as its tokens spell it, special tokens by their names; `prompt_texts` are these tokens' text, if the server
-    repeated them before the answer. `continued` says that the answer continues the last of the `messages`. `temperature` is the one that
-    was asked for, and `after_sampling` says that the numbers are log probabilities after sampling, which no model gives.
+    `logprobs` has a number, or None, for each token of the answer; `texts` has the tokens' text as bytes. If a server omits tokens
+    (llama.cpp does while a character is incomplete), `logprob_ids` are the tokens with a number, and `count` is the number of all tokens.
+    `spelled` is the prompt as its tokens spell it, special tokens by their names; `prompt_texts` are their texts if the server
+    repeated them before the answer. `continued` means that the answer continues the last of the `messages`. `temperature` is the requested
+    one, and `after_sampling` means that the numbers are log probabilities after sampling, which no model returns.
     """
 
     line: int
@@ -55,9 +55,9 @@ class LoggedAnswer:
 
 
 def parse_answers(record: Any, line: int) -> list[LoggedAnswer]:
-    """The answers of one record: a response, or {"request": …, "response": …}, as a batch file has it too.
+    """The answers of one record: a response, or {"request": …, "response": …} as in a batch file.
 
-    Raises ValueError, which says why, for a record without an answer.
+    Raises ValueError, with the reason, for a record without an answer.
     """
     record = unstreamed(record)
     if isinstance(record, list):
@@ -87,7 +87,7 @@ def parse_answers(record: Any, line: int) -> list[LoggedAnswer]:
 
 
 def _single_prompt(request: Any, at: int, size: int) -> Any:
-    """The request with the prompt that answer `at` of `size` is to, if it has a list of them. Raises ValueError if that is unclear."""
+    """The request with only the prompt of answer `at` of `size`, if it lists several. Raises ValueError if that prompt is unclear."""
     if not isinstance(request, dict):
         return request
     for key in ("prompt", "text", "input_ids"):
@@ -100,14 +100,14 @@ def _single_prompt(request: Any, at: int, size: int) -> Any:
 
 
 def _limit(request: dict[str, Any]) -> int | None:
-    """The largest number of tokens that the answer may have, if the request has one."""
+    """The largest number of tokens that the answer may have; None if the request has no limit."""
     parameters = request.get("sampling_params")
     settings = request | parameters if isinstance(parameters, dict) else request
     return next((limit for key in _LIMITS if (limit := _whole(settings.get(key))) is not None), None)
 
 
 def _well_formed(value: Any) -> Any:
-    """A JSON value whose texts can be written in UTF-8."""
+    """A JSON value whose strings can be encoded in UTF-8."""
     if isinstance(value, str):
         return well_formed(value)
     if isinstance(value, list):
@@ -225,7 +225,7 @@ def _choice_answer(request: dict[str, Any], response: dict[str, Any], choice: di
 
 
 def _without_prompt(tokens: EchoedTokens, exchange: Exchange) -> tuple[EchoedTokens, EchoedTokens, list[int] | None]:
-    """The tokens of the answer, those of the prompt if the server repeated them, and the ids of the answer."""
+    """The tokens of the answer, the tokens of the prompt if the server repeated them, and the ids of the answer."""
     prompt_ids, ids = exchange.prompt_ids, exchange.answer_ids
     listed = tokens if len(tokens) else EchoedTokens(ids=ids)
     count = prompt_length(listed, exchange)
@@ -243,14 +243,14 @@ def _repeated(prompt: str | None, messages: list[dict[str, Any]] | None) -> str:
 
 
 def _predicted(usage: dict[str, Any], verbose: dict[str, Any], response: dict[str, Any]) -> int | None:
-    """How many tokens the answer has; llama.cpp says it of streams next to its timings alone."""
+    """The number of tokens of the answer; for streams, llama.cpp gives it only next to its timings."""
     timings: Any = response.get("timings") if isinstance(response.get("timings"), dict) else {}
     counts = usage.get("completion_tokens"), verbose.get("tokens_predicted"), timings.get("predicted_n")
     return next((item for item in map(_whole, counts) if item is not None), None)
 
 
 def _choice_ids(request: Any, response: Any, choice: dict[str, Any]) -> tuple[list[int] | None, list[int] | None]:
-    """The ids of the prompt and of the answer, wherever a server writes them."""
+    """The ids of the prompt and of the answer, from any field in which a server writes them."""
     extra: Any = response.get("sglext") if isinstance(response.get("sglext"), dict) else {}
     output_ids = dict(enumerate(extra.get("output_ids") or []))
     stated_ids = (*(choice.get(key) for key in _ID_KEYS), response.get("prompt_token_ids"))
@@ -310,7 +310,7 @@ def _text_or_none(value: Any) -> str | None:
 
 
 def _logprobs(values: Any) -> list[float | None]:
-    """Log probabilities, None for what is no number. Raises ValueError for numbers above 0, which are none."""
+    """Log probabilities, with None for values that are not numbers. Raises ValueError for numbers above 0."""
     if not isinstance(values, list):
         return []
     numbers = [-math.inf if value == -math.inf else _float(value) for value in values]

@@ -1,8 +1,8 @@
-"""Where the answer begins among the tokens of a response that may repeat its prompt, as a request with `echo` asks for.
+"""The number of tokens before the answer in a response that may repeat its prompt (a request with `echo`).
 
 vLLM, SGLang, OpenAI and llama-cpp-python write a completion's prompt before its answer: in the text, and among the tokens, where the
 first log probability is null. Some write it in the text only, and chats repeat the beginning of the last message there. Each sign below
-is a number of prompt tokens. Signs that disagree are an error, since a wrong number would replay other tokens than the server ran.
+is a number of prompt tokens. Signs that disagree are an error, because a wrong number would replay other tokens than the server ran.
 """
 
 import re
@@ -16,7 +16,7 @@ SCORES_ONLY = "it has no answer, only its prompt was scored, as max_tokens: 0 as
 
 @dataclass(frozen=True)
 class EchoedTokens:
-    """The tokens that a choice lists with its log probabilities: their names, ids, bytes and positions in the text."""
+    """The tokens that a choice lists with its log probabilities: their names, ids, bytes, and positions in the text."""
 
     names: Sequence[str] = ()
     ids: list[int] | None = None
@@ -34,9 +34,9 @@ class EchoedTokens:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What a choice and its request say of where the answer begins.
+    """The facts of a choice and its request that show where the answer begins.
 
-    `echo` is None without a request; `limit` is the number of tokens that was asked for, if the answer has as many.
+    `echo` is None without a request; `limit` is the requested number of tokens.
     """
 
     echo: bool | None
@@ -51,7 +51,7 @@ class Exchange:
 
 
 def prompt_length(tokens: EchoedTokens, exchange: Exchange) -> int:
-    """How many of the tokens are the prompt's, 0 if none is. Raises ValueError if that cannot be known, or if all are."""
+    """The number of tokens that repeat the prompt, or 0. Raises ValueError if it is unclear, or if all tokens do."""
     null_first = (
         len(tokens.logprobs) > 1 and tokens.logprobs[0] is None and any(logprob is not None for logprob in tokens.logprobs)
     )
@@ -106,7 +106,7 @@ def _by_usage(size: int, exchange: Exchange) -> int | None:
 
 
 def _by_text(tokens: EchoedTokens, exchange: Exchange, null_first: bool) -> int | None:
-    """The tokens that spell the prompt, behind one that its text may lack; spaces count only if others do not fit."""
+    """The number of tokens that spell the prompt, after an optional first token missing from its text; spaces count unless nothing fits."""
     if exchange.prompt is None or not tokens.names or any(map(TOKEN_ID.fullmatch, tokens.names)):
         return None
     for spelled in (str, _without_spaces):
@@ -124,17 +124,17 @@ def _by_text(tokens: EchoedTokens, exchange: Exchange, null_first: bool) -> int 
 
 
 def _by_offsets(tokens: EchoedTokens, exchange: Exchange) -> int | None:
-    """The first token that begins behind the prompt, if the positions are those of letters of the text."""
+    """The number of tokens that begin inside the prompt, if `offsets` are positions of letters in the text."""
     offsets, prompt, text = [*tokens.offsets], exchange.prompt, exchange.text
     if offsets and offsets[0] > 0:
-        return 0  # they count from the prompt's first letter, which is not repeated
+        return 0  # offsets count from the first letter of the prompt, which is not repeated
     if not prompt or len(offsets) != len(tokens):
         return None
     named = [*map(len, tokens.names)]
     steps = [after - before for before, after in pairwise(offsets)]
     if any(map(TOKEN_ID.fullmatch, tokens.names)):
         if steps == named[:-1]:
-            return None  # vLLM adds up the lengths of "token_id:7"
+            return None  # vLLM adds up the lengths of names such as "token_id:7"
     elif named and offsets[-1] + named[-1] != len(text):
         return None
     if min(offsets[0], *steps, 0) < 0 or offsets[-1] > len(text) or not text.startswith(prompt):

@@ -13,18 +13,18 @@ from overt.reading import parse_json, reading, reason
 
 @dataclass(frozen=True)
 class Log:
-    """The answers of a log, and the lines that were skipped, each with its number and why."""
+    """The answers of a log, and the skipped lines, each with its number and the reason."""
 
     answers: list[LoggedAnswer] = field(default_factory=list)
     skipped: list[tuple[int, str]] = field(default_factory=list)
 
 
 def read_log(path: str | os.PathLike[str]) -> Log:
-    """Read what a server wrote: vLLM, SGLang, llama.cpp, or another one with OpenAI's endpoints; one response a line, or one document.
+    """Read a log of vLLM, SGLang, llama.cpp, or another server with OpenAI's endpoints: one response a line, or one document.
 
-    A line is a response, or {"request": …, "response": …}, which has the prompt and perhaps "spans". A streamed response is the lines
-    `data: {…}` that came, of several streams at once too, or their text or a list of their JSON as "response". Lines that cannot be read,
-    and streams without their end, are skipped and named. Raises InputError for a file without any answer.
+    A line is a response, or {"request": …, "response": …} with the prompt and optional "spans". A streamed response is its lines
+    `data: {…}`, also of several streams at once, or their text or a list of their JSON as "response". Lines that cannot be read, and
+    streams without their end, are skipped and listed. Raises InputError for a file without any answer.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log.jsonl"
@@ -52,7 +52,7 @@ def _add_lines(log: Log, lines: list[bytes]) -> None:
     for number, data in enumerate(lines, 1):
         try:
             line = data.decode()
-        except UnicodeDecodeError:  # a line that is cut off may end inside of a character
+        except UnicodeDecodeError:  # a line that is cut off may end inside a character
             if not streams.add_line(data.decode(errors="replace"), number, whole=False):
                 log.skipped.append((number, "it is not UTF-8"))
             continue

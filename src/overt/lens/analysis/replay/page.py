@@ -1,4 +1,4 @@
-"""Replays as one page: the check, the spans with mass and knock-out side by side, and every token of the answer, offline."""
+"""Replays as one offline page: the check, the spans with mass and knock-out side by side, and every token of the answer."""
 
 import os
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def page(
     skipped: Sequence[tuple[int, str]] = (),
     title: str | None = None,
 ) -> str:
-    """Make the page of replays, as `Replay.data` gives them, and of the lines that were skipped. Returns its path, or the page without one.
+    """Make the page of replays (`Replay.data`) and of skipped lines. Returns its path, or without a path the page itself.
 
     Raises InputError for a page of more than 20 MB.
     """
@@ -38,7 +38,7 @@ def _shown(replay: dict[str, Any]) -> dict[str, Any]:
 
 
 def _still(replays: Sequence[dict[str, Any]], title: str) -> str:
-    """What is on the page where scripts are disabled: each answer's spans as a table."""
+    """The page without scripts: each answer's spans as a table."""
     parts = [f"<div class='replay'><h1>{escape_text(title)}</h1>"]
     for replay in replays:
         parts.append(f"<h2>{escape_text(replay['name'] or 'line ' + str(replay['line']))}</h2>")

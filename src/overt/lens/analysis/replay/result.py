@@ -1,4 +1,4 @@
-"""What a replay shows: whether it is the server's run, and how each span was read and needed."""
+"""The result of a replay: whether it repeats the server's run, and how much each span was read and needed."""
 
 import math
 import os
@@ -12,7 +12,7 @@ from overt.errors import InputError, needed_by
 from overt.lens.analysis.replay.dialects import LoggedAnswer
 from overt.lens.analysis.replay.page import page
 
-BOUND = 0.05
+BOUND = 0.05  # BOUND: largest mean difference, in nats, between log probabilities of the server and of the replay
 
 
 def check_bound(bound: float) -> None:
@@ -23,11 +23,10 @@ def check_bound(bound: float) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ReplayCheck:
-    """The log probabilities of the server and of the replay, in nats, token by token; NaN where the server gave none,
-    −inf where it gave the token no probability.
+    """The log probabilities of the server and of the replay in nats, by token; NaN if the server gave none, −inf for zero probability.
 
-    It `holds` if their mean difference is at most `bound` and the largest at most ten times that. `temperature` is the one to which the
-    replayed ones were brought because the server's fit it better, 1 as a rule.
+    It `holds` if their mean difference is at most `bound` and the largest at most ten times that. `temperature` is the one that the
+    replayed log probabilities were computed at, usually 1: another one only if the server's fit it better.
     """
 
     server: np.ndarray
@@ -37,27 +36,27 @@ class ReplayCheck:
 
     @property
     def compared(self) -> int:
-        """How many tokens have both."""
+        """The number of tokens with both log probabilities."""
         return int((~np.isnan(self.difference)).sum())
 
     @property
     def difference(self) -> np.ndarray:
-        """Replayed minus server's."""
+        """The replayed log probabilities minus the server's."""
         return self.replayed - self.server
 
     @property
     def mean(self) -> float:
-        """The mean absolute difference; NaN where nothing can be compared."""
+        """The mean absolute difference; NaN if no token can be compared."""
         return float(np.nanmean(np.abs(self.difference))) if self.compared else math.nan
 
     @property
     def largest(self) -> float:
-        """The largest absolute difference; NaN where nothing can be compared."""
+        """The largest absolute difference; NaN if no token can be compared."""
         return float(np.nanmax(np.abs(self.difference))) if self.compared else math.nan
 
     @property
     def holds(self) -> bool:
-        """Whether the replay is the server's run, within the bound."""
+        """Whether the replay repeats the server's run within the bound."""
         return bool(self.mean <= self.bound and self.largest <= 10 * self.bound)
 
     def __str__(self) -> str:
@@ -77,10 +76,10 @@ class ReplayCheck:
 
 @dataclass(frozen=True, eq=False)
 class SpanReading:
-    """One span: how many `tokens` it has, and for each token of the answer the `mass` on it and the `change` by its knock-out.
+    """One span: its number of `tokens`, and for each token of the answer the `mass` on the span and the `change` by its knock-out.
 
-    `mass` (A,) is the weight on the span's tokens, the mean over all heads; `by_head` (heads, A) has each head. `change` (A,) is the log
-    probability with the span minus that without it, in nats: positive where the span made the token likelier.
+    `mass` (A,) is the weight on the span's tokens, a mean over all heads; `by_head` (heads, A) has each head. `change` (A,) is the log
+    probability with the span minus the one without it, in nats: positive if the span made the token likelier.
     """
 
     name: str
@@ -92,10 +91,10 @@ class SpanReading:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Replay:
-    """A server's answer, run once more: `check`, and the `spans` if the check holds; else why there are none, in `refused`.
+    """A server's answer, run again: `check`, and the `spans` if the check holds; otherwise `refused` has the reason.
 
-    `words` are the tokens of prompt and answer, of which the first `prompt` are the prompt's; `heads` the (layer, number, head) of the rows
-    of each span's `by_head`. Printed, it is a table with mass and change side by side, always together: mass is not use.
+    `words` are the tokens of prompt and answer, the first `prompt` of them the prompt's; `heads` the (layer, number, head) of the rows
+    of each span's `by_head`. Printing shows mass and change side by side, always together: mass is not use.
     """
 
     answer: LoggedAnswer
@@ -109,11 +108,11 @@ class Replay:
 
     @property
     def name(self) -> str:
-        """The server's name of the answer, or its line."""
+        """The server's name of the answer, or its line in the log."""
         return self.answer.name or f"line {self.answer.line}"
 
     def table(self) -> Any:
-        """One row for each span as a pandas DataFrame: tokens, mass, change, and the heads of the largest mass."""
+        """A pandas DataFrame with a row for each span: tokens, mass, change, and the heads of the largest mass."""
         with needed_by("Replay.table", "smooth"):
             import pandas
         rows = [
@@ -130,13 +129,13 @@ class Replay:
         return pandas.DataFrame(rows, columns=["span", "tokens", "mass", "change", "head", "its mass"])
 
     def strongest(self, span: SpanReading) -> tuple[str, float]:
-        """The head with the largest mean mass on a span, as "layer.head", and this mass."""
+        """The head with the largest mean mass on a span, as "layer.head", and its mass."""
         masses = span.by_head.mean(1)
         _, call, head = self.heads[int(np.nanargmax(masses))]
         return f"{call}.{head}", float(np.nanmax(masses))
 
     def data(self) -> dict[str, Any]:
-        """Everything as plain data, for JSON."""
+        """All results as plain data, for JSON."""
         rounded = {"server": self.check.server, "replayed": self.check.replayed}
         return {
             "line": self.answer.line,
@@ -170,7 +169,7 @@ class Replay:
         }
 
     def page(self, path: str | os.PathLike[str] | None = None, *, title: str | None = None) -> str:
-        """Write it as one HTML page that works offline, and return its path; without a path the page itself."""
+        """Write the replay as one offline HTML page, and return its path; without a path the page itself."""
         return page([self.data()], path, title=title or f"{self.name} replayed")
 
     def __repr__(self) -> str:

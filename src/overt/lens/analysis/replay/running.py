@@ -1,4 +1,4 @@
-"""Run a server's answer once more through the same weights."""
+"""Run a server's answer again through the same weights."""
 
 import inspect
 from collections.abc import Mapping
@@ -28,18 +28,18 @@ def replay(
     bound: float = BOUND,
     unchecked: bool = False,
 ) -> Replay:
-    """Run a logged answer once through the model that the server ran, compare log probabilities, and say which spans it read.
+    """Run a logged answer again through the server's model, compare log probabilities, and measure which spans it read and needed.
 
-    `model` predicts the next token: a language model of overt or of Hugging Face, in the server's weights. `answer` is one of
+    `model` predicts the next token: a language model of overt or of Hugging Face, with the server's weights. `answer` is one of
     `overt.lens.read_log(path).answers`. `spans` are parts of the prompt by their names: (0, 120), characters of the prompt, or
-    ("<doc>", "</doc>"), from a marker to another one; without them, each message of a chat, or the whole prompt.
+    ("<doc>", "</doc>"), from one marker to another; without them, each message of a chat, or the whole prompt.
 
-    For each span and each token of the answer there are two numbers. **Mass**: the weight on the span in the row that predicts the token,
-    the mean over heads. **Change**: the log probability of the token minus that with the span knocked out, its keys masked for all other
-    tokens in every layer, positions unchanged, which takes one more pass for each span. The one does not follow from the other.
+    Each span has two numbers for each token of the answer. **Mass**: the weight on the span in the row that predicts the token, a mean
+    over heads. **Change**: the log probability of the token minus the one with the span knocked out (its keys masked for all other
+    tokens in every layer, positions unchanged), which takes another pass for each span. Neither follows from the other.
 
-    First the replay is checked: where the mean difference of log probabilities is beyond `bound` nats, or one is beyond ten times that,
-    because weights are quantised otherwise or tokens differ, or where the log has none, nothing is explained unless `unchecked`.
+    The replay is checked first. No span is explained unless `unchecked`, if the mean difference of log probabilities is beyond `bound`
+    nats, or one is beyond ten times that (weights quantised otherwise, other tokens), or if the log has no log probabilities.
 
     Raises InputError for tokens of another vocabulary, for spans that overlap or leave the prompt, and for a model without attention.
 
@@ -111,7 +111,7 @@ def _refusal(answer: LoggedAnswer, check: ReplayCheck) -> str:
 
 
 def checked(answer: LoggedAnswer, logprobs: list[float | None], logits: Tensor, ids: Tensor, bound: float) -> ReplayCheck:
-    """Compare the log probabilities of the answer; at the temperature that was asked for too, which some servers apply first."""
+    """Compare the log probabilities of the answer, also at the requested temperature, which some servers apply first."""
     values = [] if answer.after_sampling else logprobs
     server = np.array([np.nan if value is None else value for value in values] or [np.nan] * len(ids))
     checks = [ReplayCheck(server, log_probabilities(logits, ids), bound)]
@@ -122,13 +122,13 @@ def checked(answer: LoggedAnswer, logprobs: list[float | None], logits: Tensor, 
 
 
 def log_probabilities(logits: Tensor, ids: Tensor) -> np.ndarray:
-    """The log probability of each of these tokens (A,) by logits (A, words)."""
+    """The log probabilities (A,) of the tokens `ids` under logits (A, words)."""
     chosen = logits.float().log_softmax(-1).gather(-1, ids[:, None])[:, 0]
     return chosen.double().cpu().numpy()
 
 
 class _Runner:
-    """Runs the model on a sequence and gives the logits (A, words) that predict the answer's tokens."""
+    """Runs the model on a sequence and returns the logits (A, words) that predict the answer's tokens."""
 
     def __init__(self, model: nn.Module, sequence: TokenSequence):
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
@@ -138,14 +138,14 @@ class _Runner:
         self.parameters = inspect.signature(model.forward).parameters
 
     def without(self, inside: np.ndarray) -> np.ndarray:
-        """The log probabilities of the answer with these keys masked."""
+        """The log probabilities of the answer with the keys `inside` masked."""
         with without_keys(self.model, torch.tensor(~inside)):
             logits = self.logits()
         return log_probabilities(logits, self.answer)
 
     @torch.no_grad()
     def logits(self) -> Tensor:
-        """Run the model once on all tokens; where it can, only the answer's logits are computed."""
+        """Run the model once on all tokens, with only the answer's logits if it can."""
         count = len(self.answer) + 1
         options: dict[str, Any] = {"use_cache": False} if "use_cache" in self.parameters else {}
         if "logits_to_keep" in self.parameters:

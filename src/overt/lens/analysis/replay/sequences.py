@@ -1,4 +1,4 @@
-"""The tokens of a logged answer: ids from the log, or from its text, which is said; and the text that they spell."""
+"""The tokens of a logged answer: ids from the log, or from its text with a note, and the text that they spell."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from overt.lens.analysis.surveys.reading.encoding import encoder
 from overt.lens.text.tokens_of_text import spelled_pieces, spelled_words
 from overt.lens.text.vocabulary import Vocabulary, read_vocabulary
 
-_LONGEST = 10**9
+_LONGEST = 10**9  # _LONGEST: most tokens of a prompt: no limit in practice
 _FIX = "log token ids: return_token_ids for vLLM, return_logprob for SGLang, return_tokens for llama.cpp"
 
 
 @dataclass(frozen=True, eq=False)
 class TokenSequence:
-    """Prompt and answer as the model reads them: `ids`, of which the first `prompt` are the prompt's, and what has to be said of them.
+    """Prompt and answer as the model reads them: `ids`, the first `prompt` of them the prompt's, and notes for the reader.
 
-    `logprobs` are the server's, one for each token of the answer, None where it gave none; empty if it gave none at all.
+    `logprobs` are the server's, one for each token of the answer, None if it gave none for the token; empty if it gave none at all.
     """
 
     ids: list[int]
@@ -33,12 +33,12 @@ class TokenSequence:
 
     @cached_property
     def words(self) -> list[str]:
-        """What each token spells; special tokens by their names, and parts of a character as the character and which part: "😀[1/3]"."""
+        """The text of each token: special tokens by their names, and parts of a character as the character and the part, "😀[1/3]"."""
         return spelled_words(self.ids, self.vocabulary)
 
     @cached_property
     def special(self) -> np.ndarray:
-        """Which tokens are special."""
+        """Whether each token is special."""
         return np.array([self.vocabulary.entry(number).special for number in self.ids])
 
     @cached_property
@@ -48,10 +48,10 @@ class TokenSequence:
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """The position in `text` at which the letters of each token of the prompt begin, spaces before them left out."""
+        """The position in `text` of the first letter of each token of the prompt, after spaces."""
         parts = self._pieces
         data = np.frombuffer(b"".join(parts), np.uint8)
-        characters = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])  # of each byte, and of the end
+        characters = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])  # characters before each byte, and in all
         ends = np.cumsum([len(part) for part in parts])
         blank = np.array([len(part) - len(part.lstrip()) if part.strip() else 0 for part in parts])
         return characters[(ends - [len(part) for part in parts] + blank).astype(int)]
@@ -62,7 +62,7 @@ class TokenSequence:
 
 
 def token_sequence(answer: LoggedAnswer, tokenizer: Any) -> TokenSequence:
-    """The tokens of an answer. Raises InputError where neither its ids nor its text say which they are."""
+    """The tokens of an answer. Raises InputError if neither its ids nor its text determine them."""
     vocabulary, notes = read_vocabulary(tokenizer), list[str]()
     prompt = answer.prompt_ids if answer.prompt_ids is not None else _prompt(answer, tokenizer, vocabulary, notes)
     if answer.prompt_count is not None and answer.prompt_count != len(prompt):
@@ -106,7 +106,7 @@ def _prompt(answer: LoggedAnswer, tokenizer: Any, vocabulary: Vocabulary, notes:
 
 
 def _repeated_prompt(answer: LoggedAnswer, tokenizer: Any, vocabulary: Vocabulary, notes: list[str]) -> list[int]:
-    """The ids of a prompt whose tokens the server repeated before the answer: as many as these."""
+    """The ids of a prompt whose tokens the server repeated before the answer, in the same number."""
     texts = answer.prompt_texts or []
     text = answer.prompt if answer.prompt is not None else b"".join(part or b"" for part in texts).decode(errors="replace")
     readings = [encoder(tokenizer, _LONGEST)(text)[0], _encoded(vocabulary, text)]
@@ -141,13 +141,13 @@ def _answer(answer: LoggedAnswer, vocabulary: Vocabulary, notes: list[str]) -> l
 
 
 def _encoded(vocabulary: Vocabulary, text: str) -> list[int]:
-    """The ids of a text; special tokens are those that stand in it."""
+    """The ids of a text, in which names of special tokens are read as these tokens."""
     assert vocabulary.encode is not None
     return vocabulary.encode(text)
 
 
 def _by_text(texts: list[bytes | None], vocabulary: Vocabulary) -> list[int] | None:
-    """The ids that spell these texts, if each text is spelled by exactly one."""
+    """The ids that spell the token texts, if exactly one id spells each."""
     numbers: dict[bytes, list[int]] = defaultdict(list)
     for number in range(vocabulary.size):
         try:

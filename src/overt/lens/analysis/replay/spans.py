@@ -1,4 +1,4 @@
-"""The parts of a prompt: named ranges of its text, or what is between two markers, as sets of tokens."""
+"""The parts of a prompt as sets of tokens: named ranges of its text, or the text between two markers."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -16,10 +16,10 @@ FIX = "write a range of characters as (0, 120), or the markers around the span a
 
 
 def span_members(answer: LoggedAnswer, sequence: TokenSequence, spans: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    """Which tokens (N,) are in each span. Every token is in one: "answer so far" has the answer's, "other" those in no other span.
+    """Whether each token (N,) is in each span. "answer so far" has the answer's tokens, "other" all tokens in no other span.
 
-    A token is in the span in which its first letter is; special tokens are in none. Without `spans` a chat has one for each message,
-    and another prompt is one span. Raises InputError for spans that overlap, leave the text, or hold no token.
+    A token belongs to the span of its first letter; special tokens belong to none. Without `spans`, each message of a chat is a span,
+    and another prompt is one span. Raises InputError for spans that overlap, leave the text, or have no token.
     """
     wanted = spans if spans is not None else answer.spans
     ranges = (
@@ -56,7 +56,7 @@ def _range(name: str, value: Any, answer: LoggedAnswer, sequence: TokenSequence)
         raise KindError(f"span {name!r} as two numbers or two texts", got=repr(value), fix=FIX)
     if all(isinstance(part, str) for part in value):
         return _between(name, str(value[0]), str(value[1]), sequence.text)
-    # Characters are those of the prompt as it was sent, which tokens may spell with a space before it, or inside of a template.
+    # Ranges count characters of the prompt as it was sent, which tokens may spell after a space, or inside a template.
     text = sequence.text
     shift = text.find(answer.prompt) if answer.prompt else 0
     if shift < 0:
@@ -73,7 +73,7 @@ def _range(name: str, value: Any, answer: LoggedAnswer, sequence: TokenSequence)
 
 
 def _between(name: str, first: str, last: str, text: str) -> tuple[int, int]:
-    """The range from the first marker to the last one, both included."""
+    """The range from the first marker to the last one, including both."""
     counts = text.count(first) if first else 0
     start = text.find(first)
     stop = text.find(last, start + len(first)) if counts == 1 and last else -1

@@ -1,4 +1,4 @@
-"""What each token of an answer read of each span, and what it loses without it: mass, and exact knock-out."""
+"""How much each token of an answer read of each span, and how much it loses without the span: mass, and exact knock-out."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ from overt.lens.statistics.repetition import weight_rows
 class SpanMasses:
     """Adds up the weight that queries `first` to `stop` give to each span, call by call while the model runs.
 
-    `masses` has, for each call by its layer's name and number, an array (heads, queries, spans): what a head's weights sum to over the
+    `masses` has, for each call by its layer's name and number, an array (heads, queries, spans): the sums of a head's weights over the
     span's tokens.
     """
 
@@ -38,10 +38,10 @@ class SpanMasses:
     first: int
     stop: int
     masses: dict[tuple[str, int], np.ndarray] = field(default_factory=dict)
-    ahead: tuple[int, Tensor] | None = None  # the number of the call that `compute` computed, and its masses
+    ahead: tuple[int, Tensor] | None = None  # the number of the call that `compute` has computed, and its masses
 
     def compute(self, captured: CapturedCall) -> Tensor | None:
-        """The output of a call whose own is not there yet; the masses come from the same products. None where no kernel does both."""
+        """The output of a call before the model computes it, with masses from the same products. None if no kernel computes both."""
         call, length = captured.checked_call(), self.members.shape[1]
         if (captured.batch, captured.queries, captured.keys) != (1, length, length) or call.query.dtype != call.dtype:
             return None
@@ -77,13 +77,13 @@ class SpanMasses:
 
 
 def _masses(captured: CapturedCall, members: Tensor, first: int, stop: int) -> Tensor:
-    """What these queries give to each span (heads, rows, spans): attention to values that are 1 in the span, and 0 elsewhere.
+    """The weight of these queries on each span (heads, rows, spans): attention to values that are 1 in the span, and 0 elsewhere.
 
     So the kernels compute it, no other queries are read, and no row of weights is stored.
     """
     call = captured.checked_call()
     query, key = call.query, call.key
-    if isinstance(call.score, Score):  # a caller's own function gets the inputs as they are
+    if isinstance(call.score, Score):  # a caller's own function gets its inputs unchanged
         query, key = query.to(call.dtype), key.to(call.dtype)
     value = members.to(call.dtype).reshape(*(1,) * (key.ndim - 2), *members.shape)
     rows = _rows(replace(call, query=query, key=key, value=value, dropout=0.0), slice(first, stop))
@@ -92,24 +92,24 @@ def _masses(captured: CapturedCall, members: Tensor, first: int, stop: int) -> T
 
 
 def _rows(call: Call, rows: slice) -> Call:
-    """The call of these queries alone."""
+    """The call of some of its queries only."""
     part = replace(call, query=call.query[..., rows, :])
     return block_call(part, rows, slice(0, call.keys), (call.queries, call.keys))
 
 
 def _mixer_masses(captured: CapturedMixer, members: Tensor, first: int, stop: int) -> Tensor:
-    """The same of a linear token mixer, of which the rows of weights have to be computed."""
+    """The weight of these queries on each span in a linear token mixer, whose rows of weights must be computed."""
     rows = (weights[0] for _, weights, _ in weight_rows(captured, [(first, stop)]))
     return torch.cat([(weights @ members.to(weights.dtype)).double() for weights in rows], dim=1)
 
 
 @contextmanager
 def without_keys(model: nn.Module, visible: Tensor) -> Iterator[None]:
-    """Mask keys in every call of attention while the block runs: no token attends to a key (N,) that is not visible, but to itself.
+    """Mask keys in every call of attention while the block runs: tokens attend to a key (N,) only if it is visible or their own.
 
-    So no other token is influenced by these tokens, in any layer, and positions stay. The model's own
-    parameters and masks are untouched; it has to run without gradients, on all N tokens at once. Raises InputError where a call cannot be
-    changed: an attention without its query and key, or a linear token mixer.
+    So the masked tokens influence no other token, in any layer, and positions do not change. The model's own parameters and masks do not
+    change; it must run without gradients, on all N tokens at once. Raises InputError if a call cannot be changed: an attention without
+    its query and key, or a linear token mixer.
     """
     masker = _KeyMask(recordable(model), visible)
     with fast_path_off(), catching(masker):
@@ -120,18 +120,18 @@ def without_keys(model: nn.Module, visible: Tensor) -> Iterator[None]:
 
 
 class _KeyMask(Recorder):
-    """Overwrites the output of each call by the one with some keys masked."""
+    """Overwrites the output of each call by the output with some keys masked."""
 
     writes = True
 
     def __init__(self, model: nn.Module, visible: Tensor):
         super().__init__(model)
         self.visible, self.changed = visible, 0
-        self.computed: Tensor | None = None  # the query of the call whose output is the changed one already
+        self.computed: Tensor | None = None  # the query of the call whose output already has the mask
 
     @property
     def computes(self) -> bool:
-        """Always: what torch would compute is not needed."""
+        """True inside the model, because the output without the mask is not needed."""
         return self.inside
 
     def compute(self, call: Call) -> Tensor:
@@ -140,7 +140,7 @@ class _KeyMask(Recorder):
         return output.expand(*call.batch, *output.shape[-2:]).to(call.query.dtype)
 
     def keep(self, caught: CaughtCall) -> None:
-        """Compute the call again with the mask, and write the result into its output."""
+        """Compute the call again with the mask, and overwrite its output."""
         if not self.inside:
             return
         if self.computed is not caught.call.query:
@@ -162,11 +162,11 @@ class _KeyMask(Recorder):
             return mechanism.compute(replace(call, mask=mask, dropout=0.0))
 
     def keep_mixer(self, caught: CaughtMixer) -> None:
-        """Refuse: a state has no keys that can be masked."""
+        """Raise, because a state has no keys that can be masked."""
         if self.inside:
             got = f"{self.running[-1][0]}, {caught.recurrence.kind}, which has a state"
             raise InputError("attention in which keys can be masked", got=got)
 
     def failed(self, error: Exception, weight: Tensor | nn.Module | None = None) -> None:
-        """Stop the run: if a layer stayed as it was, the result would be wrong."""
+        """Stop the run, because a result with an unchanged layer would be wrong."""
         raise error

@@ -1,8 +1,8 @@
-"""Streamed answers: a server's events, one after the other, as the response that it would have written at once.
+"""Streamed answers: a server's events, joined to the response that it would have written without streaming.
 
-Events are lines `data: {…}`, the last one `data: [DONE]` (HTML Living Standard, section 9.2). What is new in an event is in it: the
-text (`delta.content`, `text`, `content`), token ids and log probabilities. SGLang's /generate writes all that there is so far, or what is
-new if its server was started so; `completion_tokens` tells which.
+Events are lines `data: {…}`, the last one `data: [DONE]` (HTML Living Standard, section 9.2). An event has only new text
+(`delta.content`, `text`, `content`), token ids and log probabilities. SGLang's /generate writes everything so far, or only the new
+part if its server was started so; `completion_tokens` distinguishes the two.
 """
 
 import re
@@ -12,14 +12,14 @@ from typing import Any
 
 from overt.reading import parse_json
 
-_OTHER_LINE = re.compile(r"(event|id|retry)?:")  # of an event, which says nothing of the answer
+_OTHER_LINE = re.compile(r"(event|id|retry)?:")  # _OTHER_LINE: lines of an event without a part of the answer
 _LISTS = ("content", "tokens", "token_logprobs", "text_offset")
 _IDS = ("token_ids", "response_token_ids")
 
 
 @dataclass(eq=False)
 class Streams:
-    """Collects events, of several streams at once if they have names, each from line `first` of a log on."""
+    """Collects events from line `first` of a log on, also of several streams at once if they have names."""
 
     chunks: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Streams:
     dropped: set[str] = field(default_factory=set)
 
     def add_line(self, line: str, number: int, whole: bool = True) -> bool:
-        """Take a line if it is one of an event, and say whether it was one; its data is lost if the line is not `whole`."""
+        """Add a line if it belongs to an event. Returns whether it does; its data is lost if the line is not `whole`."""
         line = line.strip()
         if not line.startswith("data:"):
             return _OTHER_LINE.match(line) is not None
@@ -45,7 +45,7 @@ class Streams:
         return True
 
     def add(self, chunk: Any, number: int) -> None:
-        """Take the data of an event."""
+        """Add the data of an event."""
         if not isinstance(chunk, dict):
             self.broken.append((number, "it is not a JSON object"))
             return
@@ -56,11 +56,11 @@ class Streams:
             return
         self.chunks.setdefault(name, []).append(chunk)
         self.first.setdefault(name, number)
-        if chunk.get("stop") is True:  # llama.cpp's last one; its streams have no names
+        if chunk.get("stop") is True:  # llama.cpp's last event; its streams have no names
             self._finish(name)
 
     def finish(self) -> None:
-        """Put together what has come; streams without their end are broken."""
+        """Join the events of each stream; streams without their end are broken."""
         for name in [*self.chunks]:
             if any(map(_ends, self.chunks[name])):
                 self._finish(name)
@@ -78,12 +78,12 @@ class Streams:
 
 
 def is_chunk(record: Any) -> bool:
-    """Whether a JSON value is an event of a chat's stream, which is written as such."""
+    """Whether a JSON value is an event of a chat's stream, by its `object`."""
     return isinstance(record, dict) and record.get("object") == "chat.completion.chunk"
 
 
 def unstreamed(response: Any) -> Any:
-    """The response that a text of events or a list of them is; another one as it is. Raises ValueError for an incomplete stream."""
+    """The response that a text or a list of events makes; another value unchanged. Raises ValueError for an incomplete stream."""
     if isinstance(response, str) and response.lstrip().startswith(("data:", "event:", ":")):
         lines: Iterable[str] = response.splitlines()
         streams = Streams()
@@ -113,7 +113,7 @@ def _one_stream(chunks: Sequence[Any]) -> bool:
 
 
 def joined(chunks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One response of the events of one stream.
+    """Join the events of one stream to one response.
 
     >>> events = [{"id": "1", "choices": [{"index": 0, "delta": {"content": entry}, "token_ids": [7]}]} for entry in ("a", "b")]
     >>> joined(events)["choices"]
@@ -151,7 +151,7 @@ def _choice(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _latest(parts: Sequence[dict[str, Any]], without: tuple[str, ...]) -> dict[str, Any]:
-    """The last value of each key that is not null, but for some keys."""
+    """The last value of each key that is not null, without some keys."""
     result: dict[str, Any] = {}
     for part in parts:
         result |= {key: value for key, value in part.items() if key not in without and (value is not None or key not in result)}
