@@ -1,1 +1,1 @@
-"""Every head over a corpus: what it does on average, with intervals, and its strongest texts."""
+"""Statistics of every head over a corpus, with intervals, and each head's strongest texts."""

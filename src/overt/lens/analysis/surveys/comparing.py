@@ -1,4 +1,4 @@
-"""How heads differ between two corpora or two models, tested for all heads of a measure together."""
+"""Differences of heads between two corpora or two models, tested for all heads of a measure together."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +16,13 @@ RESAMPLED = 4999
 
 @dataclass(frozen=True, eq=False)
 class SurveyDifferences:
-    """How each head differs between two surveys: the second's mean minus the first's, with its 95 % interval, by measure.
+    """The differences of heads between two surveys: the second's mean minus the first's, with its 95 % interval, by measure.
 
-    `p` (heads,) of a measure is the probability that any of the heads would differ so clearly by chance alone: the share of resamplings
-    in which the largest |t| of all heads is at least as large as this head's (Westfall and Young 1993, section 2.3; single step), so that
-    the chance of a single false alarm among the heads is 5 % where p ≤ 0.05 is called a difference. Every measure is a family of its own.
-    Two models on one corpus are `paired`: the signs of the groups' differences are drawn at random; else groups are exchanged between the
-    corpora, and t is Welch's.
+    `p` (heads,) of a measure is the probability that only chance makes any of the heads differ as clearly: the share of resamplings
+    in which the largest |t| of all heads is at least as large as this head's (Westfall and Young 1993, section 2.3; single step). If heads
+    with p ≤ 0.05 are called different, the probability of a single false alarm among the heads is 5 %. Each measure is a family of its own.
+    Two models on one corpus are `paired`: the signs of the groups' differences are drawn at random; otherwise groups are exchanged between
+    the corpora, and t is Welch's.
     """
 
     heads: list[SurveyedHead]
@@ -33,7 +33,7 @@ class SurveyDifferences:
     p: dict[str, np.ndarray]
 
     def table(self) -> Any:
-        """A row for each head and measure as a pandas DataFrame, the clearest differences first."""
+        """A pandas DataFrame with a row for each head and measure, the clearest differences first."""
         with needed_by("SurveyDifferences.table", "smooth"):
             import pandas
         columns = {"layer": "layer", "number": "number", "head": "head"}
@@ -56,7 +56,7 @@ class SurveyDifferences:
 
 
 def differences(one: SurveyTotals, other: SurveyTotals) -> SurveyDifferences:
-    """Compare two surveys of as many heads. Raises InputError for others: heads are paired by their order."""
+    """Compare two surveys with the same number of heads, paired by their order. Raises InputError for other surveys."""
     if [head[1:] for head in one.heads] != [head[1:] for head in other.heads]:
         raise InputError(
             "two surveys of models with the same number of layers and heads, which are paired by their numbers",
@@ -99,7 +99,7 @@ def _paired(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _unpaired(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same for pseudo-values of two corpora."""
+    """Half the interval's width and the adjusted p of each head, from pseudo-values (groups, heads) of two corpora."""
     measured = ((~np.isnan(left)).sum(0) >= FEWEST) & ((~np.isnan(right)).sum(0) >= FEWEST)
     half, p = np.full((2, left.shape[1]), np.nan)
     left, right = (np.where(measured, part, 0.0) for part in (left, right))
@@ -107,7 +107,7 @@ def _unpaired(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarr
     sizes = len(left), len(right)
     if min(sizes) < FEWEST or not measured.any():
         return half, p
-    # Groups are exchangeable if the means are the same, so each corpus is centred at its mean before groups are exchanged.
+    # Groups are exchangeable if the means are equal, so each corpus is centred at its mean before groups are exchanged.
     pooled = np.concatenate([left - left.mean(0), right - right.mean(0)])
     draws = np.random.default_rng(0)
     chosen = np.argsort(draws.random((RESAMPLED, sum(sizes))), axis=1) < sizes[0]
@@ -121,14 +121,14 @@ def _unpaired(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _moments(chosen: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of the chosen values of each resampling, and the variance of that mean: each (resamplings, heads)."""
+    """The mean of the chosen values of each resampling, and the variance of the mean: each (resamplings, heads)."""
     number = chosen.sum(1, keepdims=True)
     mean = chosen @ values / number
     return mean, ((chosen @ values**2) / number - mean**2).clip(min=0) / (number - 1)
 
 
 def _ratio(difference: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """t; 0 where the difference is zero or only rounding, infinite where groups do not vary."""
+    """t; 0 if the difference is zero or only rounding, infinite if groups do not vary."""
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.abs(difference) / error
     return np.where(np.abs(difference) < 1e-12, 0.0, t)

@@ -1,18 +1,18 @@
-"""Sums that come out the same to the bit, in whatever order and on however many machines they are added up."""
+"""Sums that are the same to the bit in any order of addition and on any number of machines."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-_FRACTION, _LIMB = 28, 32  # bits after the point, and bits of the lower of two integers
-LARGEST = 2.0**33  # of what is added at once: its integer keeps within 62 bits
+_FRACTION, _LIMB = 28, 32  # _FRACTION: bits after the binary point; _LIMB: bits of the lower of two integers
+LARGEST = 2.0**33  # LARGEST: largest value of one addition, whose integer fits in 62 bits
 
 
 class ExactSums:
-    """An array of sums of multiples of 2⁻²⁸, each in two integers: what is added is rounded once, and the sum never.
+    """An array of sums of multiples of 2⁻²⁸, each in two integers: values are rounded once when they are added, sums never.
 
-    Additions of floating-point numbers round, so their sum depends on the order. Integers do not: sums of shards that are merged are
+    Additions of floating-point numbers round, so their sum depends on the order. Sums of integers do not: merged sums of shards are
     the sum of the whole.
 
     >>> one, other = ExactSums((1,)), ExactSums((1,))
@@ -36,7 +36,7 @@ class ExactSums:
         self._carry(index)
 
     def add_at(self, index: tuple[int | slice, ...], values: np.ndarray) -> None:
-        """Add values (B, …), each rounded alone, to the sums at this index."""
+        """Add values (B, …), each rounded on its own, to the sums at this index."""
         scaled = np.rint(values * 2.0**_FRACTION).astype(np.int64)
         self.high[index] += (scaled >> _LIMB).sum(0)
         self.low[index] += (scaled & (2**_LIMB - 1)).sum(0)

@@ -1,4 +1,4 @@
-"""Texts that show what a head does: its strongest, and one for each decile of its strongest link, with exact rows of weights."""
+"""Texts that show a head's behaviour: its strongest, and one for each decile of its strongest link, with exact rows of weights."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -16,12 +16,13 @@ from overt.lens.statistics.repetition import weight_rows
 from overt.lens.text.tokens_of_text import spelled_words
 
 DECILES = tuple(range(0, 101, 10))
-WIDE, NARROW, MANY = 40, 12, 500  # tokens on each side of a link that are shown; fewer for more heads
-LARGEST_MAP = 2 * WIDE + 1  # tokens of the text that a map has at most
+# WIDE, NARROW: tokens shown on each side of a link, for up to MANY heads and for more.
+WIDE, NARROW, MANY = 40, 12, 500
+LARGEST_MAP = 2 * WIDE + 1  # LARGEST_MAP: most tokens of a map
 
 
 class Example(NamedTuple):
-    """A link of a head in text `text`: a decile from 0 to 100 in the sample, or a rank from 1 among the head's strongest."""
+    """A link of a head in text number `text`: `decile` 0 to 100 of the sample, or `rank` from 1 among the head's strongest."""
 
     head: int
     decile: int | None
@@ -34,9 +35,9 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShownTokens:
-    """The tokens of an example that are shown, from token `first` on, and the query's exact weight on each; None without the model.
+    """The shown tokens of an example, from token `first` on, and the query's exact weight on each; None without the model.
 
-    `map` has the exact weights among the shown tokens, a row for each query, of a head's strongest text.
+    `map` has the exact weights among the shown tokens of a head's strongest text, a row for each query.
     """
 
     first: int
@@ -46,9 +47,9 @@ class ShownTokens:
 
 
 def examples(survey: SurveyTotals) -> list[Example]:
-    """The examples of every head: at each decile of the drawn texts' largest weights, least first, and the strongest of all texts.
+    """The examples of every head: at each decile of the drawn texts' largest weights, lowest first, and the strongest of all texts.
 
-    Deciles are those of the 512 drawn texts. The text of a decile is the drawn one whose weight is at that rank.
+    Deciles are over the 512 drawn texts. The text of a decile is the drawn text whose weight has that rank.
     """
     samples, result = survey.samples, []
     drawn = [*samples.drawn]
@@ -72,14 +73,14 @@ def _link(weight: Any, query: Any, key: Any) -> tuple[float, int, int]:
 
 
 def shown(survey: SurveyTotals, wanted: list[Example], model: nn.Module | None, tokenizer: Any) -> list[ShownTokens | None]:
-    """The words around each example's link, with exact rows if there is the model; None for all without a tokenizer."""
+    """The words around each example's link, with exact rows if the model is passed; None for all without a tokenizer."""
     if tokenizer is None:
         return [None] * len(wanted)
     reader = TextReader(model if model is not None else nn.Identity(), tokenizer, survey.facts.longest)
     reads = {index: EncodedText(index, text, *reader.encode(text)) for index, text in survey.samples.texts.items()}
     around = WIDE if len(survey.heads) <= MANY else NARROW
     windows = [_window(example, len(reads[example.text].ids), around) for example in wanted]
-    queries: dict[int, set[tuple[int, int]]] = defaultdict(set)  # by text: the head and query of each row that is shown
+    queries: dict[int, set[tuple[int, int]]] = defaultdict(set)  # the head and query of each shown row, by text
     for example, window in zip(wanted, windows, strict=True):
         mapped = window if _has_map(example, window) else ()
         queries[example.text] |= {(example.head, query) for query in (example.query, *mapped)}
@@ -88,7 +89,7 @@ def shown(survey: SurveyTotals, wanted: list[Example], model: nn.Module | None, 
 
 
 def _window(example: Example, tokens: int, around: int) -> range:
-    """The tokens around an example's link that are shown."""
+    """The shown tokens around an example's link."""
     middle, reach = (example.query + example.key) // 2, abs(example.query - example.key) // 2 + 1
     side = max(around, min(reach + 4, 4 * around))
     return range(max(0, middle - side), min(tokens, middle + side + 1))
@@ -114,7 +115,7 @@ def _cut(
 def _rows(
     survey: SurveyTotals, by_text: dict[int, set[tuple[int, int]]], reader: TextReader, reads: dict[int, EncodedText]
 ) -> dict[tuple[int, int, int], np.ndarray]:
-    """Rows of weights by text, head and query; each text is read once more."""
+    """Rows of weights by text, head and query; each text is read again."""
     rows: dict[tuple[int, int, int], np.ndarray] = {}
     columns = {head: index for index, head in enumerate(survey.heads)}
     with evaluated(reader.model):

@@ -1,6 +1,6 @@
-"""Means over a corpus with intervals: a mean of ratios, its texts in groups that are left out one at a time.
+"""Means over a corpus with intervals: a mean of ratios, whose groups of texts are removed one at a time.
 
-    θ = Σ_g S_g / Σ_g N_g        θ₍g₎: the same without group g        v = (G − 1)/G · Σ_g (θ₍g₎ − mean θ₍g₎)²
+    θ = Σ_g S_g / Σ_g N_g        θ₍g₎: θ without group g        v = (G − 1)/G · Σ_g (θ₍g₎ − mean θ₍g₎)²
 
 The delete-a-group jackknife (Kott 2001, "The delete-a-group jackknife", Journal of Official Statistics 17, section 2), with S the sum over
 a group's queries and N their number. Queries of one text are alike, and so are neighbouring texts: they are in one group.
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-GROUPS, NEIGHBOURS = 64, 8  # groups, and neighbouring texts that stay together
-FEWEST = 5  # groups that an interval needs
+GROUPS, NEIGHBOURS = 64, 8  # GROUPS: groups of texts; NEIGHBOURS: neighbouring texts that are in one group
+FEWEST = 5  # FEWEST: groups that an interval needs
 
 
 def group_index(index: int) -> int:
@@ -21,7 +21,7 @@ def group_index(index: int) -> int:
 
 
 class Means(NamedTuple):
-    """Means with the ends of their 95 % intervals, NaN where nothing was measured or fewer than five groups were."""
+    """Means with the ends of their 95 % intervals; NaN if nothing was measured, or for the ends with fewer than five groups."""
 
     values: np.ndarray
     low: np.ndarray

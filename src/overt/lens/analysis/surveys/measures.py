@@ -1,4 +1,4 @@
-"""What is measured of each head in each text: sums over queries, and how many queries they are of."""
+"""The measures of each head in each text: sums over queries, and numbers of queries."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from overt.lens.statistics.repetition import weight_rows
 
 
 class Measure(NamedTuple):
-    """A number that is the mean over queries, or over texts: its name, what it is, and whether equal weights give it a chance value."""
+    """A mean over queries or over texts: its name, its meaning, and whether it is a pattern, with a chance value from equal weights."""
 
     name: str
     meaning: str
@@ -38,15 +38,15 @@ MEASURES = (
 )
 NAMES = tuple(measure.name for measure in MEASURES)
 PATTERNS = tuple(measure.name for measure in MEASURES if measure.pattern)
-ROWS = NAMES + tuple(f"{name}: chance" for name in PATTERNS)  # what is added up
+ROWS = NAMES + tuple(f"{name}: chance" for name in PATTERNS)  # ROWS: names of all sums
 REPETITIONS = ("duplicate token", "induction")
-PAIRS = ("any", *REPETITIONS)  # of query and key, whose weight is added up by distance too
-FARTHEST = 512  # tokens from query to key, beyond which distances are counted as this one
+PAIRS = ("any", *REPETITIONS)  # PAIRS: kinds of pairs of query and key, whose weight is also summed by distance
+FARTHEST = 512  # FARTHEST: largest distance from query to key, in tokens; longer distances count as this one
 
 
 @dataclass(frozen=True, eq=False)
 class TextBatch:
-    """Texts as a model reads them: token ids (B, N), −1 after a text's end, and which of them are special or separators."""
+    """Texts as a model reads them: token ids (B, N), −1 after a text's end, and whether each token is special or a separator."""
 
     ids: Tensor
     lengths: Tensor
@@ -55,7 +55,7 @@ class TextBatch:
 
 
 class StrongestLinks(NamedTuple):
-    """The largest weight of each head in each text on a token that is not special, and its query and key: each (B, H)."""
+    """Each head's largest weight in each text on a token that is not special, with its query and key: each (B, H)."""
 
     weights: Tensor
     queries: Tensor
@@ -63,14 +63,14 @@ class StrongestLinks(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """The weight of each head at each distance from −reach to reach, and how many pairs: each (PAIRS, B, H, 2 · reach + 1), float64."""
+    """Each head's weight at each distance from −reach to reach, and the number of pairs: each (PAIRS, B, H, 2 · reach + 1), float64."""
 
     weights: Tensor
     pairs: Tensor
 
 
 class CallMeasurements(NamedTuple):
-    """Of one call: sums and numbers of queries, each (ROWS, B, H), float64, the strongest links, and what is at each distance."""
+    """The measures of one call: sums and numbers of queries, each (ROWS, B, H), float64, the strongest links, and the profile."""
 
     sums: Tensor
     counts: Tensor
@@ -81,7 +81,7 @@ class CallMeasurements(NamedTuple):
 def measured(captured: CapturedCall | CapturedMixer, texts: TextBatch) -> CallMeasurements:
     """Measure a call whose queries and keys are the tokens of these texts; weights are computed a block of rows at a time.
 
-    Queries count that may attend to more than one token; for a pattern, those that may attend to a token of it. Weights of a linear
+    A query counts if it may attend to more than one token; for a pattern, if it may attend to a token of the pattern. Weights of a linear
     mixer are the shares |W| / Σ |W|.
     """
     call = _CallMeasures(captured, texts)
@@ -104,7 +104,7 @@ class _CallMeasures:
     profile: dict[str, Profile] = field(default_factory=dict)
 
     def add(self, first: int, weights: Tensor, allowed: Tensor) -> None:
-        """Count rows from `first` on: weights and which keys they may attend to, (B, H, rows, K)."""
+        """Add rows from `first` on: their weights, and whether they may attend to each key, (B, H, rows, K)."""
         rows, keys = weights.shape[-2:]
         if bool((allowed[:, :1] == allowed).all()):
             allowed = allowed[:, :1]
@@ -131,7 +131,7 @@ class _CallMeasures:
         self._strongest(first, weights, choice)
 
     def _patterns(self, position: Tensor, distance: Tensor) -> dict[str, Tensor]:
-        """The keys of each pattern: (1 or B, rows or 1, K)."""
+        """Whether each key belongs to each pattern: (1 or B, rows or 1, K)."""
         ids = self.texts.ids
         same = ids[:, position, None] == ids[:, None, :]  # (B, rows, K)
         other = same & (distance != 0)
@@ -147,7 +147,7 @@ class _CallMeasures:
             "separator": self.texts.separators[:, None],
             "special": self.texts.special[:, None],
             "duplicate token": other,
-            # A query is no copy of itself, and is not what came after a copy of it.
+            # A query is no copy of itself, and is not the token after a copy of itself.
             "induction": follows & (distance != 0) & (distance != 1),
         }
 
@@ -188,7 +188,7 @@ class _CallMeasures:
         self.link = link
 
     def _count(self, name: str, values: Tensor, counted: Tensor) -> None:
-        """Add, for each text and head, the values (B, H, rows) of the queries that count."""
+        """Add the values (B, H, rows) of the counted queries for each text and head."""
         total = torch.where(counted, values, 0).double().sum(-1)
         number = counted.sum(-1).double().expand(total.shape)
         self.sums[name] = self.sums[name] + total if name in self.sums else total
@@ -216,7 +216,7 @@ def _by_distance(values: Tensor, first: int) -> Tensor:
     """The sums of values (B, H, rows, K), rows from `first` on, at each distance from query to key: (B, H, 2 · reach + 1)."""
     rows, keys = values.shape[-2:]
     reach = min(keys - 1, FARTHEST)
-    # The last row first: each row that follows is shifted by one, so that a distance is a column.
+    # The last row comes first: each following row is shifted by one, so that a distance is a column.
     padded = torch.nn.functional.pad(values.flip(-2), (0, rows)).flatten(-2)[..., :-rows]
     columns = padded.unflatten(-1, (rows, rows + keys - 1)).sum(-2, dtype=torch.float64)
     distance = torch.arange(rows + keys - 1, device=values.device) - (first + rows - 1)
@@ -225,7 +225,7 @@ def _by_distance(values: Tensor, first: int) -> Tensor:
 
 
 def _lengths_by_head(captured: CapturedCall, tensor: Tensor) -> Tensor:
-    """The lengths of the vectors (…, N, E) that each head has: (B, H, N)."""
+    """The norms of the vectors (…, N, E) of each head: (B, H, N)."""
     heads, norms = head_count(captured.call), tensor.float().norm(dim=-1)
     if tensor.ndim >= 4 and norms.shape[-2] not in (1, heads):
         norms = norms.repeat_interleave(heads // norms.shape[-2], dim=-2)

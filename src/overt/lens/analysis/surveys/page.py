@@ -1,4 +1,4 @@
-"""A survey as one page: the heads on a scatter and layer by layer, each with its numbers and its texts, offline."""
+"""A survey as one offline page: the heads on a scatter and layer by layer, each with its numbers and its texts."""
 
 import math
 import os
@@ -18,7 +18,7 @@ from overt.lens.analysis.surveys.totals import SurveyTotals
 from overt.lens.head import head_name
 
 _WEB = "lens/analysis/surveys/web"
-_STEPS = 255  # of a weight's colour on the page
+_STEPS = 255  # _STEPS: levels of a weight's colour on the page
 _WORTH_SEEING = (
     {"induction", "duplicate token"},
     {"previous token", "next token"},
@@ -35,7 +35,7 @@ def page(
     tokenizer: Any = None,
     title: str | None = None,
 ) -> str:
-    """Make the page; `Survey.page` says more."""
+    """Make the page; `Survey.page` describes it."""
     if not survey.heads:
         raise InputError(
             "a survey with heads, for a page", got="one of no texts", fix="survey a corpus first, or merge its parts"
@@ -80,10 +80,10 @@ def _head_names(survey: SurveyTotals) -> list[str]:
 
 
 def _start(survey: SurveyTotals) -> int:
-    """The head that the page opens with: of the heads that have a pattern as role, the one farthest above chance.
+    """The head that the page opens with: the head farthest above chance among those with a pattern as role.
 
-    Patterns that depend on the words come first, then those of position, then those that nearly every model's heads share. If no head
-    has such a role, it is the sharpest head.
+    Patterns that depend on the words come first, then patterns of position, then those that heads of nearly every model have. If no
+    head has such a role, it is the head of the lowest entropy.
     """
     for patterns in _WORTH_SEEING:
         above = {
@@ -98,7 +98,7 @@ def _start(survey: SurveyTotals) -> int:
 
 
 def _names(survey: SurveyTotals, beside: SurveyTotals) -> tuple[str, str]:
-    """Both surveys' models and sizes; two models of one class are distinguished by their weights."""
+    """The models and sizes of both surveys; two models of one class are distinguished by their weights."""
     same_class = survey.facts.model == beside.facts.model and survey.facts.weights != beside.facts.weights
     first, second = (
         f"{facts.model}{f' (weights {facts.weights[:6]}…)' if same_class else ''}: "
@@ -138,7 +138,7 @@ def _example(example: Example, part: ShownTokens | None) -> list[Any]:
 
 
 def _still(survey: SurveyTotals, title: str) -> str:
-    """What is on the page where scripts are disabled: the measures of all heads as a table."""
+    """The page without scripts: the measures of all heads as a table."""
     names = ("entropy", "largest", "distance", "special", "induction")
     columns = [
         [f"{number(value)} [{number(low)}, {number(high)}]" for value, low, high in zip(*survey.measure(name), strict=True)]

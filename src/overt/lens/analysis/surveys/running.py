@@ -28,7 +28,7 @@ from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.text.texts import Texts
 
-_SECONDS_BETWEEN_FILES = 20.0
+_SECONDS_BETWEEN_FILES = 20.0  # _SECONDS_BETWEEN_FILES: least time between two writes of the file to resume from
 
 
 def survey(
@@ -43,15 +43,15 @@ def survey(
     """Measure every head of a model over the texts of a corpus, which are read one after another and not stored.
 
     Each measure is a mean over queries with a 95 % interval (`Survey.measure`); the pattern that most of a head's weight follows is its
-    role. 512 texts are drawn at random with each head's strongest link in them, and each head's eight strongest texts are stored too.
-    The model runs in evaluation mode and is otherwise as it is. A text is read to `longest` tokens, or to what the model takes. Several
-    texts share a row where the model takes `position_ids` or `documents` and was tried out to give each text what it gives it alone;
-    one that takes an `attention_mask` or `lengths` reads padded batches, another one batches of texts of one length. Of an
-    encoder–decoder, the encoder is measured.
+    role. The survey stores 512 texts, drawn at random, with each head's strongest link in them, and each head's eight strongest texts.
+    The model runs in evaluation mode and is otherwise unchanged. A text is read up to `longest` tokens, or up to the model's limit. Several
+    texts share a row if the model takes `position_ids` or `documents` and a test gave each text the same numbers as alone; a model that
+    takes an `attention_mask` or `lengths` reads padded batches, others read batches of texts of one length. In an encoder–decoder, the
+    encoder is measured.
 
     `shard` is (number, how many): every machine passes all texts and its own number, and `Survey.merged` of the parts is the survey of
-    the whole. Sums are exact, so that for any number of shards the result is the same to the bit, on machines that compute the same
-    bits. With a `file` the survey is written there from time to time and at the end, and a run that was stopped goes on from it.
+    the whole. Sums are exact, so the result is the same to the bit for any number of shards, on machines that compute the same bits.
+    With a `file`, the survey is written there from time to time and at the end, and a stopped run resumes from it.
 
     Raises InputError for an empty corpus, a model without attention, a tokenizer of another vocabulary, and a file of another survey.
 
@@ -94,7 +94,7 @@ class OtherSurvey(InputError):
 
 
 class _SurveyedCall(NamedTuple):
-    """A call of attention by its layer and its number in a pass, and how many heads it has."""
+    """A call of attention by its layer and its number in a pass, and its number of heads."""
 
     layer: str
     number: int
@@ -158,7 +158,7 @@ class _Run:
         state.samples.add([text.number for text in batch], [text.text for text in batch], links)
 
     def _arrays(self, calls: dict[_SurveyedCall, CallMeasurements], batch: int) -> tuple[np.ndarray, np.ndarray, Links]:
-        """Sums and counts (ROWS, B, heads), and the links (B, heads), zero for heads of calls that this batch did not make."""
+        """Sums and counts (ROWS, B, heads), and the links (B, heads); zero, and −1 for weights, for heads without a call in this batch."""
         heads = self.state.heads
         sums, counts = np.zeros((len(ROWS), batch, len(heads))), np.zeros((len(ROWS), batch, len(heads)))
         links = Links(*(np.zeros((batch, len(heads)), kind) for kind in (np.float32, np.int32, np.int32)))
@@ -174,12 +174,12 @@ class _Run:
         return sums, counts, links
 
     def _columns(self, call: _SurveyedCall) -> slice | None:
-        """Which heads are those of a call; None for one of another number of heads."""
+        """The columns of a call's heads; None if the call has another number of heads."""
         indices = [index for index, head in enumerate(self.state.heads) if head[:2] == call[:2]]
         return slice(indices[0], indices[-1] + 1) if len(indices) == call.total else None
 
     def _add_profiles(self, calls: dict[_SurveyedCall, CallMeasurements], lost: Any) -> None:
-        """Add what is at each distance, in texts in which the head's measures are numbers: `lost` (B, heads) says where not."""
+        """Add the profiles of texts in which all measures of the head are numbers; `lost` (B, heads) marks the others."""
         for call, result in calls.items():
             if (columns := self._columns(call)) is None:
                 continue
@@ -196,7 +196,7 @@ class _Run:
 
 
 def _number_left(texts: Iterable[str], number: int, count: int, state: Survey) -> int | None:
-    """How many chunks of a shard are not in a survey yet, as the length of the corpus says, if it has one."""
+    """The number of chunks of a shard that are not in a survey yet, if the corpus has a length; otherwise None."""
     if not isinstance(texts, Sized):
         return None
     total = len(range(number, -(-len(texts) // CHUNK), count))
@@ -206,7 +206,7 @@ def _number_left(texts: Iterable[str], number: int, count: int, state: Survey) -
 def _chunks_left(
     texts: Iterable[str], number: int, count: int, state: Survey, file: str | os.PathLike[str] | None
 ) -> Iterator[Chunk]:
-    """These chunks. Raises InputError where those that are in the survey are not of these texts."""
+    """The chunks of a shard that are not in a survey yet. Raises InputError if the survey's chunks are of other texts."""
     done = {chunk for entry in state.facts.chunks for chunk in range(*entry)}
     wanted, known = state.facts.corpus if done else None, 0
     for chunk in chunks(texts):
@@ -234,7 +234,7 @@ def _same_texts(done: set[int], known: int, wanted: int, file: str | os.PathLike
 
 
 def fingerprint(chunk: Chunk) -> int:
-    """The sum of the fingerprints of a chunk's texts, each with its number: sums of parts are those of the whole."""
+    """The sum of the fingerprints of a chunk's texts, each with its number: sums of parts are the sum of the whole."""
     digests = (
         sha256(index.to_bytes(8, "little") + text.encode("utf-8", "surrogatepass")).digest() for index, text in chunk.texts
     )
@@ -242,7 +242,7 @@ def fingerprint(chunk: Chunk) -> int:
 
 
 def _state(reader: TextReader, file: str | os.PathLike[str] | None) -> Survey:
-    """An empty survey, or the one in the file."""
+    """The survey in the file, or an empty one without a file."""
     facts = Facts(type(reader.model).__name__, weights_fingerprint(reader.model), reader.longest)
     if file is None or not Path(file).exists():
         return Survey(facts)
@@ -258,7 +258,7 @@ def _state(reader: TextReader, file: str | os.PathLike[str] | None) -> Survey:
 
 
 def weights_fingerprint(model: nn.Module) -> str:
-    """A fingerprint of a model's parameters: of their names, shapes, sums and first numbers."""
+    """A fingerprint of a model's parameters, from their names, shapes, sums and first numbers."""
     digest = sha256()
     for name, tensor in model.state_dict().items():
         if isinstance(tensor, torch.Tensor) and not tensor.is_meta:

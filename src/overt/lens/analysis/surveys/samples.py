@@ -1,4 +1,4 @@
-"""Texts that stand for a corpus, drawn without looking: the same ones for any order and any number of machines."""
+"""Random texts of a corpus, the same ones for any order and any number of machines."""
 
 import heapq
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-SAMPLE, TOP = 512, 8  # texts drawn for all heads, and strongest texts of each head
+SAMPLE, TOP = 512, 8  # SAMPLE: texts drawn for all heads; TOP: strongest texts of each head
 
 
 class Links(NamedTuple):
@@ -20,7 +20,7 @@ class Links(NamedTuple):
 
 
 def draw(index: int) -> int:
-    """A number that decides whether text `index` is drawn: the texts of the smallest numbers are, as if at random."""
+    """A hash of text number `index`: the texts with the smallest hashes are the sample."""
     return int.from_bytes(sha256(index.to_bytes(8, "little")).digest()[:8], "little")
 
 
@@ -28,8 +28,8 @@ def draw(index: int) -> int:
 class Samples:
     """A random sample of texts with each head's strongest link in them, and each head's strongest texts of all.
 
-    `drawn` is the sample by the texts' numbers. `top` (heads, TOP) are numbers of texts, −1 for none, next to their links, the strongest
-    first, of equal ones the earlier text first. `texts` has the texts that either names.
+    `drawn` is the sample by text number. `top` (heads, TOP) has numbers of texts, −1 for none, and `top_links` their links, strongest
+    first, and for equal weights the earlier text first. `texts` has the texts of both.
     """
 
     heads: int
@@ -44,7 +44,7 @@ class Samples:
         self.top_links = Links(np.full(shape, -1, np.float32), np.zeros(shape, np.int32), np.zeros(shape, np.int32))
 
     def add(self, indices: Iterable[int], texts: Iterable[str], links: Links) -> None:
-        """Take texts with their links, each (texts, heads)."""
+        """Add texts with their links, each (texts, heads)."""
         numbers, strings = [*indices], [*texts]
         self.texts |= dict(zip(numbers, strings, strict=True))
         self.drawn |= {number: Links(*(link[row].copy() for link in links)) for row, number in enumerate(numbers)}
@@ -53,7 +53,7 @@ class Samples:
         self._forget()
 
     def merge(self, other: "Samples") -> None:
-        """Take the samples of another part of the corpus."""
+        """Add the samples of another part of the corpus."""
         self.texts |= other.texts
         self.drawn |= other.drawn
         self._merge_top(other.top, other.top_links)
@@ -68,7 +68,7 @@ class Samples:
         self.top[self.top_links.weights < 0] = -1
 
     def _forget(self) -> None:
-        """Drop what is no longer drawn, and texts that nothing names."""
+        """Drop texts that are neither in the sample nor among the strongest."""
         chosen = heapq.nsmallest(SAMPLE, self.drawn, key=lambda index: (draw(index), index))
         self.drawn = {index: self.drawn[index] for index in sorted(chosen)}
         named = {*self.drawn, *np.unique(self.top).tolist()}

@@ -1,4 +1,4 @@
-"""A survey as one safetensors file: the sums as integers, the samples as arrays, the texts and the rest as JSON."""
+"""A survey as one safetensors file: sums as integers, samples as arrays, texts and facts as JSON."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _LINKS = ("weights", "queries", "keys")
 
 
 def write(survey: SurveyTotals, path: str | os.PathLike[str]) -> None:
-    """Write a survey, whole or not at all."""
+    """Write a survey as a whole file or not at all."""
     samples = survey.samples
     drawn = [*samples.drawn]
     arrays = {
@@ -51,9 +51,9 @@ def write(survey: SurveyTotals, path: str | os.PathLike[str]) -> None:
 
 
 def read(path: str | os.PathLike[str], kind: type[Stored]) -> Stored:
-    """Read a survey that `write` wrote. Raises InputError for another file, or one that is damaged."""
+    """Read a survey that `write` wrote. Raises InputError for another or a damaged file."""
     with reading(path, "a survey's file", "pass a file that survey.save, or file= of overt.lens.survey, wrote"):
-        Path(path).open("rb").close()  # which says why not, as safetensors does not
+        Path(path).open("rb").close()  # Python's error names the reason, safetensors' error does not
         with safe_open(path, framework="numpy") as file:
             if (file.metadata() or {}).get("format") != _FORMAT:
                 raise ValueError("a file of another kind")

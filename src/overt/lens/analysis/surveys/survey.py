@@ -1,4 +1,4 @@
-"""What every head of a model does over a corpus."""
+"""Statistics of every head of a model over a corpus."""
 
 import os
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from overt.lens.head import head_name
 class Survey(SurveyTotals):
     """Statistics of every head over a corpus, and each head's strongest texts; `overt.lens.survey` makes it.
 
-    `heads` are the heads in order, `facts` says what was read, `missing` which attention could not be measured. Printed, it is a short
-    report. Surveys of parts of a corpus, `Survey.merged([...])`, are the survey of the whole, to the bit.
+    `heads` are the heads in order, `facts` describes the texts and the model, `missing` the attention that could not be measured. Printing
+    shows a short report. `Survey.merged([...])` of surveys of parts of a corpus is the survey of the whole, to the bit.
     """
 
     def table(self) -> Any:
-        """One row for each head as a pandas DataFrame: name, layer, number, head, role, and each measure, its ends `… low` and `… high`.
+        """A pandas DataFrame with a row for each head: name, layer, number, head, role, and each measure with ends `… low` and `… high`.
 
-        A pattern has its `… chance` next to it, see `chance`. Raises MissingExtra without pandas.
+        A pattern also has its `… chance`, see `chance`. Raises MissingExtra without pandas.
         """
         with needed_by("Survey.table", "smooth"):
             import pandas
@@ -45,7 +45,7 @@ class Survey(SurveyTotals):
         return pandas.DataFrame(columns)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the survey to one safetensors file, whole or not at all; `overt.lens.load_survey` reads it."""
+        """Write the survey to one safetensors file, as a whole or not at all; `overt.lens.load_survey` reads it."""
         write(self, path)
 
     def page(
@@ -57,7 +57,7 @@ class Survey(SurveyTotals):
         tokenizer: Any = None,
         title: str | None = None,
     ) -> str:
-        """Write everything as one HTML page that works offline, and return its path; without a path the page itself.
+        """Write the survey as one offline HTML page, and return its path; without a path the page itself.
 
         The other survey is of another corpus or another model; the differences of all heads are tested. With the `model` and its
         `tokenizer`, the examples have their exact rows of weights, recomputed. Raises InputError for a survey without heads.
@@ -65,12 +65,12 @@ class Survey(SurveyTotals):
         return page(self, path, beside=beside, model=model, tokenizer=tokenizer, title=title)
 
     def compare(self, other: "Survey") -> SurveyDifferences:
-        """How each head differs in the other survey, by measure, tested for all heads together; see `overt.lens.SurveyDifferences`."""
+        """The differences of heads in the other survey, by measure, tested for all heads together; see `overt.lens.SurveyDifferences`."""
         return differences(self, other)
 
     @classmethod
     def merged(cls, surveys: Sequence["Survey"]) -> "Survey":
-        """The survey of several parts of one corpus, the same to the bit for any parts and any order of them.
+        """The survey of several parts of one corpus, the same to the bit for any parts in any order.
 
         Raises InputError for surveys of different models or settings, and for parts that overlap.
         """
@@ -88,7 +88,7 @@ class Survey(SurveyTotals):
 
 
 def load_survey(path: str | os.PathLike[str]) -> Survey:
-    """Read a survey that `Survey.save` wrote. Raises InputError for another file, or one that is damaged.
+    """Read a survey that `Survey.save` wrote. Raises InputError for another or a damaged file.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "nothing.survey"

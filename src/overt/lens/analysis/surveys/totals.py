@@ -1,4 +1,4 @@
-"""The sums of a survey: what is added up of every head, and merged."""
+"""The sums of a survey for every head, and how they are merged."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -26,10 +26,10 @@ class SurveyedHead(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What was read, and by which model: what two surveys have to share to be merged, and what is added up next to the measures.
+    """The texts and the model of a survey: the settings that two surveys must share to be merged, and the totals of the texts.
 
-    `weights` is a fingerprint of the model's parameters and `corpus` the sum of those of all texts, by which surveys of one corpus are
-    known; `chunks` are (first, stop, step) of the numbers of the chunks of 256 texts that were read.
+    `weights` is a fingerprint of the model's parameters, and `corpus` the sum of the fingerprints of all texts, which identify surveys of
+    one corpus; `chunks` are (first, stop, step) of the numbers of the chunks of 256 texts that were read.
     """
 
     model: str
@@ -45,7 +45,7 @@ class Facts(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class SurveyTotals:
-    """The sums of every head over a corpus, what they are of, and the means that follow from them.
+    """The sums of every head over a corpus, the facts about the texts, and means computed from the sums.
 
     `profile` and `pairs` (PAIRS, heads, distances) are the weight and the number of pairs of query and key at each distance.
     """
@@ -64,7 +64,7 @@ class SurveyTotals:
         self.start(self.heads)
 
     def start(self, heads: list[SurveyedHead]) -> None:
-        """Begin the sums of these heads at zero."""
+        """Start the sums of these heads at zero."""
         self.heads = heads
         shape = (GROUPS, len(ROWS), len(heads))
         self.sums, self.counts, self.samples = ExactSums(shape), ExactSums(shape), Samples(len(heads))
@@ -73,7 +73,7 @@ class SurveyTotals:
         self.lost = np.zeros(len(heads), np.int64)  # texts in which a measure of the head was not a number
 
     def measure(self, name: str) -> Means:
-        """A measure of each head, its mean over the corpus with the ends of its 95 % interval; NaN where it was not measured.
+        """The mean of a measure over the corpus for each head, with the ends of its 95 % interval; NaN if it was not measured.
 
         Raises InputError for a name that is not one of `overt.lens.analysis.surveys.measures.NAMES`.
         """
@@ -83,11 +83,11 @@ class SurveyTotals:
         return means(self.sums.values()[:, row], self.counts.values()[:, row])
 
     def chance(self, name: str) -> np.ndarray:
-        """What a head that does not compare tokens would give a pattern: the mean share that equal weights would.
+        """The weight of a head that does not compare tokens on a pattern: the mean share from equal weights.
 
-        Of "induction" and "duplicate token" it is the larger of that and Σ_d n_d w_d / N, with N queries, n_d pairs of the pattern at
-        distance d, and w_d the head's mean weight on the other pairs at this distance (on all, where there is no other). So a head that
-        looks back by a fixed distance does not pass for one of induction.
+        For "induction" and "duplicate token" it is the larger of that and Σ_d n_d w_d / N, with N queries, n_d pairs of the pattern at
+        distance d, and w_d the head's mean weight on the other pairs at this distance (on all pairs if there is no other). So a head that
+        attends to a fixed distance does not pass for an induction head.
         """
         if name not in PATTERNS:
             raise InputError("the name of a pattern", got=repr(name), fix=f"choose one of: {', '.join(PATTERNS)}")
@@ -102,7 +102,7 @@ class SurveyTotals:
             return np.fmax(equal, by_distance / self.counts.values()[:, ROWS.index(name)].sum(0))
 
     def roles(self) -> Roles:
-        """The role of each head over the corpus, as `Recording.roles` decides it; intervals and chance are those of the survey."""
+        """The role of each head over the corpus by the rules of `Recording.roles`, with the intervals and chance of the survey."""
         shares = {name: self.measure(name).values for name in _ROLES}
         repetitions = {name: self._pattern_scores(name) for name in reversed(REPETITIONS)}
         result: list[Role] = []
@@ -145,7 +145,7 @@ class SurveyTotals:
         return f"<survey of {facts.model}: {len(self.heads)} heads, {counts}>"
 
     def notes(self) -> list[str]:
-        """What was read, and what was not measured: a line each."""
+        """Lines about the texts that were read and the attention that was not measured."""
         facts = self.facts
         notes = [f"{self!r}"[1:-1]]
         if facts.empty:
@@ -163,7 +163,7 @@ class SurveyTotals:
 
 
 def joined(one: Facts, other: Facts) -> Facts:
-    """What two parts of a corpus are together. Raises InputError for parts that share texts."""
+    """The facts of two parts of a corpus together. Raises InputError for parts that share texts."""
     numbers = np.concatenate([np.arange(*chunk) for chunk in (*one.chunks, *other.chunks)] or [np.zeros(0, int)])
     if len(np.unique(numbers)) != len(numbers):
         raise InputError("parts of a corpus that do not overlap", got="two that share texts", fix="merge each part once")
@@ -173,7 +173,7 @@ def joined(one: Facts, other: Facts) -> Facts:
 
 
 def ranges(numbers: np.ndarray) -> tuple[tuple[int, int, int], ...]:
-    """Sorted numbers as a few (first, stop, step).
+    """Sorted numbers as few ranges (first, stop, step).
 
     >>> ranges(np.array([0, 2, 4, 6])), ranges(np.array([0, 1, 2, 5]))
     (((0, 7, 2),), ((0, 3, 1), (5, 6, 1)))

@@ -1,1 +1,1 @@
-"""How the texts of a corpus come to a model: from files, as token ids, in batches that are padded or packed."""
+"""The texts of a corpus on their way to a model: from files, as token ids, in padded or packed batches."""

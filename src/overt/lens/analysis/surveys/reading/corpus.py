@@ -13,7 +13,7 @@ from overt.drawing.numbers import shorten, visible
 from overt.errors import InputError, needed_by
 from overt.reading import parse_json, reading, unreadable
 
-_ROWS = 1024  # of a Parquet file that are in memory
+_ROWS = 1024  # _ROWS: rows of a Parquet file in memory at a time
 _TABLES = {
     ".csv": "write its column of texts as JSON lines, or rename it to .txt if each line is a text",
     ".tsv": "write its column of texts as JSON lines, or rename it to .txt if each line is a text",
@@ -22,13 +22,13 @@ _TABLES = {
 
 
 class Corpus:
-    """The texts of one or more files, in order; each time that it is iterated, the files are read from their beginning.
+    """The texts of one or more files, in order; each iteration reads the files from their beginning.
 
     A `.parquet` file has a text in each row of its column `field`, a `.jsonl` file a JSON object or a string on each line, and in every
-    other file each line is a text; `.gz` is unpacked. A line of JSON that is truncated or without the field is left out: `skipped` has
+    other file each line is a text; `.gz` is unpacked. A line of JSON that is truncated or has no such field is skipped: `skipped` has
     (file, line number, reason) of each after the corpus was read. Only that list grows with the corpus.
 
-    Raises InputError for a file that cannot be read, is not UTF-8 or is a table (.csv), and for files in which every line was left out;
+    Raises InputError for a file that cannot be read, is not UTF-8 or is a table (.csv), and if every line was skipped;
     MissingExtra for Parquet without pyarrow.
 
     >>> import tempfile
@@ -58,7 +58,7 @@ class Corpus:
             raise InputError("a corpus of at least one text", got=got, fix="name the field of the texts with --field")
 
     def __len__(self) -> int:
-        """How many texts there are; the files are read once for it."""
+        """The number of texts, for which the files are read once."""
         if self._length is None:
             self._length = sum(1 for _ in self)
         return self._length
@@ -87,7 +87,7 @@ class Corpus:
             return None
         try:
             value: Any = parse_json(line.decode(), strict=False)
-        except ValueError:  # a line may be cut off inside of a character too
+        except ValueError:  # a line may also be cut off inside a character
             self.skipped.append((os.fspath(path), number, "it is not complete JSON"))
             return None
         text = value if isinstance(value, str) else value.get(self.field) if isinstance(value, dict) else None
@@ -114,7 +114,7 @@ class Corpus:
 
 
 def _fields(value: Any) -> str:
-    """The texts that a JSON object has instead."""
+    """A part of an error message: the names of the text fields that a JSON object has instead."""
     texts = [visible(name) for name, item in value.items() if isinstance(item, str)] if isinstance(value, dict) else []
     return f", but {shorten(', '.join(texts), 40)}" if texts else ""
 

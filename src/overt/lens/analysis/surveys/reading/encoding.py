@@ -1,4 +1,4 @@
-"""Texts as token ids, in batches that depend on the texts alone: not on the machine that reads them, nor on what it read before."""
+"""Texts as token ids, in batches that depend only on the texts, not on the machine or on texts that it read before."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,13 +16,14 @@ from overt.lens.statistics.roles import SEPARATORS
 from overt.lens.text.spelling import well_formed
 from overt.lens.text.vocabulary import Vocabulary, read_vocabulary
 
-CHUNK, BATCH_TOKENS = 256, 4096  # texts that are batched together, and tokens that a batch has at most, padding included
-_LETTERS = 64  # a token, of the part of a long text that is tokenized first
-_LONGER = 1.2  # how many times the length of a batch's shortest text its longest one has at most, but for two tokens
+# CHUNK: texts that are batched together; BATCH_TOKENS: most tokens of a batch, including padding.
+CHUNK, BATCH_TOKENS = 256, 4096
+_LETTERS = 64  # _LETTERS: letters for each token of `longest`, the part of a long text that is tokenized first
+_LONGER = 1.2  # _LONGER: largest length of a text in a batch over the shortest length, plus two tokens
 
 
 class EncodedText(NamedTuple):
-    """Text number `number` as a model reads it; `cut` says that its end is left out."""
+    """Text number `number` as a model reads it; `cut` if its end is missing."""
 
     number: int
     text: str
@@ -31,14 +32,14 @@ class EncodedText(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Neighbouring texts of a corpus: the number of the chunk, and each text with its own number."""
+    """Neighbouring texts of a corpus: the number of the chunk, and the texts with their numbers."""
 
     number: int
     texts: list[tuple[int, str]]
 
 
 def chunks(texts: Iterable[str]) -> Iterator[Chunk]:
-    """The texts of a corpus, 256 at a time."""
+    """Divide the texts of a corpus into chunks of 256."""
     batch: list[tuple[int, str]] = []
     number = 0
     for index, text in enumerate(texts):
@@ -52,9 +53,9 @@ def chunks(texts: Iterable[str]) -> Iterator[Chunk]:
 
 @dataclass(eq=False)
 class TextReader:
-    """Reads texts with a model's tokenizer and runs the model on them; of an encoder–decoder, its encoder: `module`.
+    """Reads texts with a model's tokenizer and runs `module` on them: the model, or the encoder of an encoder–decoder.
 
-    `longest` is the number of tokens to which a text is read.
+    `longest` is the most tokens that are read of a text.
     """
 
     model: nn.Module
@@ -73,16 +74,16 @@ class TextReader:
 
     @cached_property
     def encode(self) -> Callable[[str], tuple[list[int], bool]]:
-        """The ids of a text, and whether its end was cut."""
+        """A function from a text to its ids, and whether its end was cut."""
         return encoder(self.tokenizer, self.longest)
 
     def read(self, chunk: Chunk) -> list[EncodedText]:
-        """The texts of a chunk that have tokens."""
+        """Read the texts of a chunk, without those that have no tokens."""
         results = (EncodedText(index, text, *self.encode(text)) for index, text in chunk.texts if text.strip())
         return [result for result in results if result.ids]
 
     def batches(self, texts: Sequence[EncodedText]) -> Iterator[list[EncodedText]]:
-        """Texts of about one length together; of exactly one length where the model takes no padding."""
+        """Divide texts into batches of similar lengths, or of equal lengths if the model takes no padding."""
         batch: list[EncodedText] = []
         for text in sorted(texts, key=lambda item: len(item.ids)):
             size, shortest = len(text.ids), len(batch[0].ids) if batch else 0
@@ -106,13 +107,13 @@ class TextReader:
         return TextBatch(ids.to(device), lengths, special, separators)
 
     def padding(self, texts: TextBatch) -> dict[str, Any]:
-        """The model's arguments that say where padding is."""
+        """The model's arguments that mark the padding."""
         if "attention_mask" in self.parameters:
             return {"attention_mask": (texts.ids >= 0).long()}
         return {"lengths": texts.lengths} if "lengths" in self.parameters else {}
 
     def run(self, ids: Tensor, **arguments: Any) -> Any:
-        """The model's output for ids (B, N), −1 where there is no token, and further arguments. Raises InputError if it does not run."""
+        """Run the model on ids (B, N), −1 for padding, and further arguments. Raises InputError if it does not run."""
         padding = self.vocabulary.padding
         ids = torch.where(ids < 0, 0 if padding is None else padding, ids)
         if "use_cache" in self.parameters:
@@ -129,7 +130,7 @@ class TextReader:
             raise InputError("a model that reads batches of texts", got=got, fix=fix) from error
 
     def _marks(self, number: int, index: int) -> tuple[bool, bool]:
-        """Whether a token is special, and whether it separates: punctuation, or a special token but the first."""
+        """Whether a token is special, and whether it is a separator: punctuation, or a special token except the first."""
         if number < 0:
             return False, False
         entry = self.vocabulary.entry(number)
@@ -140,8 +141,8 @@ class TextReader:
 def encoder(tokenizer: Any, longest: int) -> Callable[[str], tuple[list[int], bool]]:
     """A function from a text to its ids, at most `longest` of them, and whether there were more.
 
-    Halves of a surrogate pair, which JSON may have, become U+FFFD. Of a text of megabytes, as many letters are read as give twice `longest`
-    tokens: tokens that far from the cut do not depend on it.
+    Halves of a surrogate pair, which JSON may have, become U+FFFD. Of a text of megabytes, only enough letters for twice `longest` tokens
+    are read: tokens that far from the cut do not depend on it.
     """
     if hasattr(tokenizer, "convert_ids_to_tokens"):
 
@@ -175,7 +176,7 @@ def encoder(tokenizer: Any, longest: int) -> Callable[[str], tuple[list[int], bo
 
 
 def longest_text(model: nn.Module, tokenizer: Any, longest: int) -> int:
-    """`longest`, or what the model or its tokenizer takes, where that is less. Raises InputError for less than two tokens."""
+    """`longest`, or the limit of the model or its tokenizer if that is lower. Raises InputError for fewer than two tokens."""
     if type(longest) is not int or longest < 2:
         raise InputError("longest as a number of tokens, at least 2", got=f"longest={longest!r}", fix="pass longest=512")
     config = getattr(model, "config", None)

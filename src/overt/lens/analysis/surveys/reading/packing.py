@@ -1,7 +1,7 @@
-"""Several texts in one row of tokens, where that gives a model the same numbers as each text alone.
+"""Several texts in one row of tokens, if that gives a model the same numbers as each text alone.
 
-A row holds texts one after the other. Positions begin at 0 in each, and a mask lets tokens attend to their own text alone. That is exact
-for a model whose layers mix tokens by attention only, and which takes such positions and masks; `Passes.packing` tries it out on the model.
+A row holds texts one after the other. Positions begin at 0 in each, and a mask lets tokens attend only to their own text. That is exact
+for a model whose layers mix tokens only by attention, and which takes such positions and masks; `Passes.packing` tests it on the model.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from overt.lens.linear.captured import CapturedMixer
 
 
 class PackedRows(NamedTuple):
-    """Rows of `width` tokens that a model reads at once: which texts they hold, the row of each, and its first token there."""
+    """Rows of `width` tokens that a model reads together: the numbers of the texts, and the row and first token of each text."""
 
     width: int
     texts: list[int]
@@ -28,10 +28,10 @@ class PackedRows(NamedTuple):
 
 
 def packed(lengths: Sequence[int], tokens: int) -> Iterator[PackedRows]:
-    """Texts of these lengths in rows, of at most `tokens` tokens together, but for a longer text.
+    """Pack texts of these lengths into rows, of at most `tokens` tokens together except for a longer text.
 
-    The longest text that is left says how wide rows are, so that attention costs little more than that of each text alone. Then the longest
-    first, each text comes into the fullest row that has room for it ("best fit decreasing").
+    The longest remaining text sets the width of rows, so that attention costs little more than for each text alone. Then each text, longest
+    first, goes to the fullest row with room for it ("best fit decreasing").
 
     >>> [tuple(rows) for rows in packed([2, 3, 1], tokens=8)]
     [(3, [1, 0, 2], [0, 1, 1], [0, 0, 2])]
@@ -57,7 +57,7 @@ def packed(lengths: Sequence[int], tokens: int) -> Iterator[PackedRows]:
 def in_rows(texts: Sequence[tuple[Sequence[int], int, int]], width: int) -> tuple[Tensor, Tensor, Tensor]:
     """Texts (ids, row, start) as ids, positions and numbers of texts, each (rows, width).
 
-    Positions begin at 0 in each text. What no text fills is a text of its own in each row, with ids −1.
+    Positions begin at 0 in each text. The unused end of a row is a text of its own, with ids −1.
 
     >>> ids, positions, documents = in_rows([([7, 8], 0, 0), ([9], 0, 2)], width=5)
     >>> ids.tolist(), positions.tolist(), documents.tolist()
@@ -75,7 +75,7 @@ def in_rows(texts: Sequence[tuple[Sequence[int], int, int]], width: int) -> tupl
 
 
 def block_diagonal(documents: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to the scores so that tokens attend to their own text alone: (B, 1, N, N)."""
+    """The mask to add to the scores so that tokens attend only to their own text: (B, 1, N, N)."""
     same = documents[:, None, :, None] == documents[:, None, None, :]
     return torch.zeros(same.shape, dtype=dtype, device=documents.device).masked_fill_(~same, torch.finfo(dtype).min)
 
@@ -83,7 +83,7 @@ def block_diagonal(documents: Tensor, dtype: torch.dtype) -> Tensor:
 def unpacked(captured: CapturedCall | CapturedMixer, rows: Tensor, starts: Tensor, lengths: Tensor) -> CapturedCall:
     """The call of texts that begin at `starts` in `rows` of a packed call, each (T,), as one batch with keys after a text's end masked.
 
-    Raises InputError for a call that does not have one sequence for each row.
+    Raises InputError if the call does not have one sequence for each row.
     """
     if isinstance(captured, CapturedMixer) or captured.call.batch[:1] != (captured.batch,):
         raise InputError("attention with a batch, whose texts can be taken apart", got=captured.layer)

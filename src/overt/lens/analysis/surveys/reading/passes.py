@@ -1,4 +1,4 @@
-"""What a model reads at once: texts in a padded batch, or, where it was tried out to be the same, several in one row."""
+"""The passes of a model: texts in a padded batch, or several texts in one row if a test gave the same numbers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,19 +17,19 @@ from overt.lens.analysis.surveys.reading.packing import block_diagonal, in_rows,
 from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
 
-# How a model gets to know which tokens are of one text, by the arguments that it has to take.
+# _PACKINGS: ways to tell a model which tokens are of one text, with the arguments that the model must take.
 _PACKINGS = {"documents": ("documents",), "position_ids": ("position_ids",), "mask": ("position_ids", "attention_mask")}
 
 
 class PassPart(NamedTuple):
-    """Texts of a pass that are measured together; in a packed one, `where` has each text's row and its first token there, by its number."""
+    """Texts of a pass that are measured together; in a packed pass, `where` has each text's row and first token, by its number."""
 
     reads: Sequence[EncodedText]
     texts: TextBatch
     where: dict[int, tuple[int, int]] | None = None
 
     def select(self, captured: CapturedCall | CapturedMixer, size: tuple[int, ...]) -> CapturedCall | CapturedMixer:
-        """What a call did in these texts alone. Raises InputError for a call that does not read the tokens of the pass, of this size."""
+        """The call restricted to these texts. Raises InputError if it does not read the tokens of the pass, of size (B, N)."""
         if (captured.batch, captured.queries, captured.keys) != (*size, size[1]):
             got = f"{captured.batch} sequences of {captured.queries} queries and {captured.keys} keys"
             raise InputError("queries and keys that are the tokens of the texts", got=got)
@@ -40,7 +40,7 @@ class PassPart(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """Token ids (B, N), the arguments that come with them, and the texts in them."""
+    """Token ids (B, N), further arguments of the model, and the texts in the ids."""
 
     ids: Tensor
     arguments: dict[str, Any]
@@ -49,21 +49,21 @@ class Pass(NamedTuple):
 
 @dataclass(eq=False)
 class Passes:
-    """Divides texts into what a model reads at once, in a way that depends on the texts and the model alone."""
+    """Divides texts into passes, in a way that depends only on the texts and the model."""
 
     reader: TextReader
 
     def split(self, reads: Sequence[EncodedText]) -> Iterator[Pass]:
-        """The passes of the texts of a chunk."""
+        """Divide the texts of a chunk into passes."""
         if reads:
             yield from self._padded(reads) if self.packing is None else self._packed(reads, self.packing)
 
     @cached_property
     def packing(self) -> str | None:
-        """How the model takes several texts in one row, if it then gives what it gives each alone; else None, and texts are padded.
+        """The way to put several texts in one row, if the model then gives the same as for each alone; otherwise None (padding).
 
-        It is tried out with made-up texts: one of the longest length that is read, and two in one row. What each attention gives each
-        token is compared, within rounding.
+        The test uses made-up texts: one of the longest length that is read, and two in one row. It compares the outputs of each call for
+        each token, within rounding.
         """
         reader, longest = self.reader, self.reader.longest
         usable = [name for name, needed in _PACKINGS.items() if all(entry in reader.parameters for entry in needed)]
@@ -101,9 +101,9 @@ Outputs = dict[tuple[int, str, int], Tensor]
 
 
 def _outputs(reader: TextReader, passes: Iterable[Pass]) -> Outputs:
-    """What each call of attention gives the tokens of each text, by the text's number; empty where the model does not run.
+    """The outputs of each call of attention for the tokens of each text, by the text's number; empty if the model does not run.
 
-    It is computed again, so that a mask that does not belong to the texts would show.
+    Outputs are recomputed from the texts' part of the call, so that a mask that does not belong to the texts shows.
     """
     outputs: Outputs = {}
     try:
@@ -123,7 +123,7 @@ def _outputs(reader: TextReader, passes: Iterable[Pass]) -> Outputs:
                 reader.run(run.ids, **run.arguments)
             if recorder.missing:
                 return {}
-    except Exception:  # a model's own, which does not take these arguments
+    except Exception:  # raised by a model that does not take these arguments
         return {}
     return outputs
 

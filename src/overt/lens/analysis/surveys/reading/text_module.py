@@ -1,7 +1,7 @@
 """The module of a model that reads one text: the model itself, or the encoder of an encoder–decoder.
 
-A decoder has a text of its own. Some models make that from the encoder's, moved by one token (Bart), so that the decoder's rows would be
-counted for the wrong words; others refuse to run without it (T5).
+A decoder has a text of its own. Some models make it from the encoder's, moved by one token (Bart), so that the decoder's rows would
+count for the wrong words; others refuse to run without it (T5).
 """
 
 import inspect
