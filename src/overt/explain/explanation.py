@@ -114,7 +114,7 @@ class Explanation:
 
     @property
     def name(self) -> str:
-        """The shown head, such as L5H11; empty without layers."""
+        """The shown head, such as L5H11; empty for recipes with a single head."""
         layer, head = self.shown
         return f"L{layer}H{head}" if self.recipe == "qkv" else ""
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from overt.explain.encoded import Encoded, Word
 
-# _FUNCTION: English and French function words. A pronoun may be the query of the link, not its key.
+# _FUNCTION, _PRONOUNS: English and French words without a meaning of their own. A pronoun may be the query of the link, not its key.
 _FUNCTION = (
     "a an the this that these those of to in on at by for from with as and or but nor so if than not no is are was were be been "
     "being am do does did has have had will would can could shall should may might must s t ll re ve don doesn didn isn wasn "

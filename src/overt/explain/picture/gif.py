@@ -10,9 +10,9 @@ from overt.explain.explanation import Explanation, Stage, choose_rows, heading, 
 from overt.explain.picture.parts import StepColumns, sentence
 from overt.files import whole
 
-WIDTH, HEIGHT, EDGE = 1280, 720, 44
-MOVE, HOLD, LAST = 140, 2800, 5000  # milliseconds of a moving frame, of a complete step and of the last frame
-PARTS = 4  # frames for the cells of a step's column
+WIDTH, HEIGHT, EDGE = 1280, 720, 44  # WIDTH, HEIGHT, EDGE: the sheet's size and its margin
+MOVE, HOLD, LAST = 140, 2800, 5000  # MOVE, HOLD, LAST: milliseconds of a moving frame, a complete step, the last frame
+PARTS = 4  # PARTS: frames for the cells of a step's column
 
 
 def gif(explanation: Explanation, path: str | os.PathLike[str]) -> None:

@@ -25,8 +25,8 @@ from overt.files import whole
 
 __all__ = ["gif", "picture", "png"]
 
-WIDTH, HEIGHT, EDGE = 1600, 900, 56
-MOST_LINKS, LEAST_LABEL = 24, 12.0
+WIDTH, HEIGHT, EDGE = 1600, 900, 56  # WIDTH, HEIGHT, EDGE: the size of an explanation and its margin
+MOST_LINKS, LEAST_LABEL = 24, 12.0  # MOST_LINKS: most links drawn; LEAST_LABEL: least distance between labels of the matrix
 
 
 def png(explanations: Sequence[Explanation], path: str | os.PathLike[str]) -> None:

@@ -23,7 +23,7 @@ from overt.lens.statistics.verified import Verified
 
 View = Head | CrossHead
 
-# ALWAYS, MOSTLY: mean weight on a neighbour from which a head is said to follow it. "Always" requires it of every single word.
+# MOSTLY: least mean weight on a neighbour for "usually"; ALWAYS: for "always", which also requires MOSTLY of every single word.
 ALWAYS, MOSTLY = 0.9, 0.5
 _NEIGHBOURS = {"the previous token": -1, "the next token": 1}
 
