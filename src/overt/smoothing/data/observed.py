@@ -29,7 +29,7 @@ class Observed:
         known = np.flatnonzero(~np.isnan(self.values))
         return self.values[known[np.argsort(self.times.moments[known], kind="stable")]]
 
-    @property
+    @cached_property
     def undeclared(self) -> bool:
         """Whether the kind of noise may be recognized from the values: no noise and no weights were passed."""
         return self.options.counts is None and self.weights is None

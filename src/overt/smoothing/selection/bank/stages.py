@@ -225,7 +225,7 @@ def attend_stretch(
     guided: tuple[list[str], list[RowWeights]] = [], []
     for bandwidths in () if series.by_time else GUIDED:
         pilot = mix_pilot(outputs.part(0, stop), observed, risks=risks, **options)
-        guided = write_heads(outputs, (guided_heads(series, pilot, width, scales, causal) for width in bandwidths), count)
+        guided = write_heads(outputs, [guided_heads(series, pilot, width, scales, causal) for width in bandwidths], count)
         stop = count + len(guided[0])
         risks = np.concatenate([first_risks, write_risks(count, stop, correlation)], axis=1)
     names, rows = names + guided[0], rows + guided[1]
