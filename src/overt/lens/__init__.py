@@ -2,8 +2,8 @@
 
 `record` records a model while it runs, and `load` reads a saved recording; `rollout`, `norm_weights`, `contributions`, `alignment`,
 `compare` and `ablate` analyse it; `edit` changes the attention of a model that runs, and `effect` measures what that does; `probe`
-finds a model's induction heads, `survey` measures every head over a corpus, and `replay` runs a server's answer once more. Names are
-loaded when they are first used, so that importing `overt.lens` needs no torch.
+finds a model's induction heads, `survey` measures every head over a corpus, and `replay` runs a server's answer again. A name is
+loaded at its first use, so importing `overt.lens` needs no torch.
 """
 
 import importlib

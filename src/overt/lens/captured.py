@@ -20,18 +20,18 @@ from overt.lens.capture.by_head import piece_for_heads, some_heads
 from overt.lens.capture.written_out.weighted import ExpOfLogWeights
 from overt.lens.storage.tensor_cache import TensorCache
 
-# Models mask keys with −inf or with their dtype's lowest number; a score this far below a row's largest one has no weight.
+# MASKED_GAP: a score this far below the row's largest one is masked (weight 0); models mask with −inf or their dtype's lowest number.
 MASKED_GAP = 3e4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Captured:
-    """A call of attention inside a model, whatever was recorded of it.
+    """A call of attention inside a model: the base class of full calls, summaries and stored calls.
 
-    `number` counts the calls of the whole recording, and `call_index` those of one pass, number `pass_index`. All count from 0 and
-    include calls that were not recorded. `heads` are the recorded heads by the model's own numbers, out of `total`. `batch` is the
-    number of sequences, and `score_dtype` the dtype to which the model rounds its scores. `notes` are what a reader of the weights
-    has to know, for example that the model's code path ignored a part of its configuration.
+    `number` counts the calls of the whole recording, `call_index` the calls of pass `pass_index`. All count from 0 and include
+    calls that were not recorded. `heads` are the recorded heads by the model's own numbers, out of `total`. `batch` is the number
+    of sequences, and `score_dtype` the dtype to which the model rounds its scores. `notes` warn a reader of the weights, for
+    example that the model's code path ignored a part of its configuration.
     """
 
     number: int
@@ -49,20 +49,20 @@ class Captured:
 
     @property
     def bytes(self) -> int:
-        """The memory of what was recorded; masks that are the model's own tensors do not count."""
+        """The bytes of the recorded tensors, without masks that are the model's own tensors."""
         raise NotImplementedError
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The fields that say which call it was."""
+        """The fields of `Captured`, which identify the call."""
         return {field.name: getattr(self, field.name) for field in fields(Captured)}
 
     def opened(self) -> "Captured":
-        """The call with its tensors, read from their files where they are in files."""
+        """The call with its tensors, which are read from their files if they were offloaded."""
         return self
 
     def frozen(self) -> "Captured":
-        """The call without anything that the model could still write to."""
+        """The call without tensors that the model may still write to."""
         return self
 
 
@@ -70,8 +70,8 @@ class Captured:
 class CapturedCall(Captured):
     """A call with its query, key and value, in `call`, and the model's own `output`.
 
-    Mask and bias are the model's own tensors; `versions` says how often each had been written to. `copies` are the heads in `call`,
-    more than the recorded ones where heads cannot be separated.
+    Mask and bias are the model's own tensors, listed in `versions` with their version counters. `copies` are the heads in `call`:
+    more than the recorded ones if heads cannot be separated.
     """
 
     call: Call
@@ -95,12 +95,12 @@ class CapturedCall(Captured):
         return self.call
 
     def frozen(self) -> "CapturedCall":
-        """The call, which does not check its mask and bias from here on."""
+        """The call after one last check of its mask and bias, which later reads do not repeat."""
         return replace(self, call=self.checked_call(), versions=())
 
 
 class RowsRead(NamedTuple):
-    """The first `queries` of the `length` tokens that pass `pass_index` read, of the sequences `rows` (None: all, in order)."""
+    """The first `queries` of the `length` tokens that pass `pass_index` read, in the sequences `rows` (None: all, in order)."""
 
     pass_index: int
     rows: tuple[int, ...] | None
@@ -109,18 +109,18 @@ class RowsRead(NamedTuple):
 
 
 def head_count(call: Call) -> int:
-    """How many heads a call has: dimension −3 of a query with four or more dimensions, else one."""
+    """The number of heads of a call: dimension −3 of a query with four or more dimensions, else 1."""
     return call.batch[-1] if call.query.ndim >= 4 and call.batch else 1
 
 
 def by_head(call: Call, tensor: Tensor, last: int = 2) -> Tensor:
-    """A result of a call as (B, H, …): all leading dimensions of the call, before so many last ones, in two."""
+    """A result of a call as (B, H, …): all dimensions before the `last` ones, joined into these two."""
     heads, ends = head_count(call), tensor.shape[tensor.ndim - last :]
     return tensor.expand(*call.batch, *ends).reshape(math.prod(call.batch) // max(heads, 1), heads, *ends)
 
 
 def checked_heads(heads: Sequence[int] | None, total: int, layer: str) -> tuple[int, ...]:
-    """The heads to record, each once; all of them for None. Raises InputError for a head that the layer does not have."""
+    """The heads to record, without duplicates; all heads for None. Raises InputError for a head that the layer does not have."""
     if heads is None:
         return tuple(range(total))
     if any(not 0 <= head < total for head in heads):
@@ -137,7 +137,7 @@ def sliceable(call: Call) -> bool:
 
 
 def size(call: Call, output: Tensor, heads: int = 1, total: int = 1) -> int:
-    """How many bytes a copy of `heads` of `total` heads takes."""
+    """The bytes of a copy of `heads` of `total` heads."""
     tensors = [call.query, call.key, call.value, output]
     if isinstance(call.normalizer, ExpOfLogWeights):
         assert call.bias is not None
@@ -146,14 +146,14 @@ def size(call: Call, output: Tensor, heads: int = 1, total: int = 1) -> int:
 
 
 def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, cache: TensorCache) -> tuple[Call, Tensor]:
-    """The call with copies of its inputs, of these heads alone: models write to their own buffers, above all to caches.
+    """The call of only these heads with copies of its inputs, because models write to their own buffers, such as caches.
 
-    Mask and bias are the model's own tensors, without its gradients.
+    Mask and bias are the model's own tensors, detached from its gradients.
     """
     tensors = {"query": call.query, "key": call.key, "value": call.value}
     pieces: dict[str, Any] = {name: detached(getattr(call, name), cache) for name in ("mask", "bias")}
     pieces |= {name: _contiguous_copy(getattr(call, name)) for name in ("score", "normalizer")}
-    pieces["library"] = None  # results are tensors, whatever library the call's arrays are of
+    pieces["library"] = None  # results are tensors even if the call's arrays come from another library
     if len(heads) == total:
         copies = {name: _contiguous_copy(tensor) for name, tensor in tensors.items()}
         return replace(call, **copies, **pieces), _contiguous_copy(output)
@@ -171,7 +171,7 @@ def copied(call: Call, output: Tensor, heads: tuple[int, ...], total: int, cache
 
 
 def without_copies(call: Call, output: Tensor, heads: tuple[int, ...], total: int, cache: TensorCache) -> tuple[Call, Tensor]:
-    """The same as `copied`, without copies where all heads are recorded: valid until the model runs on."""
+    """The call like `copied`, but without copies if all heads are recorded: valid until the model continues."""
     if len(heads) < total:
         return copied(call, output, heads, total, cache)
     tensors = {name: getattr(call, name).detach() for name in ("query", "key", "value")}
@@ -180,7 +180,7 @@ def without_copies(call: Call, output: Tensor, heads: tuple[int, ...], total: in
 
 
 def select_heads(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:
-    """A copy of what these query heads read, dimension −3, repeated where several heads share one."""
+    """A copy of the heads (dimension −3) that these query heads read; a head that several query heads share is repeated."""
     tensor = tensor.detach()
     if tensor.ndim < 3 or tensor.shape[-3] == 1:
         return tensor.clone()
@@ -191,16 +191,16 @@ def select_heads(tensor: Tensor, heads: tuple[int, ...], total: int) -> Tensor:
 
 
 def select_entries(tensor: Tensor, entries: Sequence[int] | None, after: int) -> Tensor:
-    """These entries of the batch, whose dimension `after` others follow; all for None, and where the tensor has one for all."""
+    """These entries of the batch, the dimension before the last `after` ones; all for None, or if one entry serves the whole batch."""
     if entries is None or tensor.ndim <= after or tensor.shape[-1 - after] == 1:
         return tensor
     return tensor.index_select(-1 - after, torch.tensor(entries, dtype=torch.long, device=tensor.device))
 
 
 def detached(piece: Any, cache: TensorCache) -> Any:
-    """The same piece with its tensors detached. A piece of the caller's own stays as it is.
+    """The piece with its tensors detached. A caller's own class of piece stays as it is.
 
-    Torch does not count how often tensors made in inference mode are written to, so these are copied.
+    Tensors made in inference mode are copied, because torch does not count writes to them.
     """
 
     def detach(leaf: Any) -> Any:
@@ -238,7 +238,7 @@ class _PartOf:
         self.part = part
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
-        """What the function makes of a block."""
+        """The function's result for this block."""
         return self.part(rows, keys)
 
 
@@ -251,19 +251,19 @@ class _PartOfBias(_PartOf, Bias):
 
 
 def parts_of_pieces(call: Call, part: Callable[[Any, Tensor, Tensor], Tensor]) -> dict[str, Any]:
-    """The mask and the bias of a call, where it has them, as the part of them whose blocks are `part(piece, rows, keys)`."""
+    """The call's mask and bias, if any, wrapped so that their blocks are `part(piece, rows, keys)`."""
     mask, bias = (None if piece is None else partial(part, piece) for piece in (call.mask, call.bias))
     return {"mask": None if mask is None else _PartOfMask(mask), "bias": None if bias is None else _PartOfBias(bias)}
 
 
 def versions(call: Call) -> tuple[tuple[Tensor, int], ...]:
-    """The tensors of mask and bias, and how often each was written to, where torch counts that."""
+    """The tensors of mask and bias with their version counters, if torch counts writes to them."""
     leaves = tree_leaves((call.mask, call.bias))
     return tuple((leaf, leaf._version) for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_inference())
 
 
 def fresh(call: Call) -> Call:
-    """The call with contiguous copies of its tensors, so that their strides cannot change the last digit of a result."""
+    """The call with contiguous copies of its tensors, so that strides cannot change the rounding of a result."""
     names = ("query", "key", "value", "score", "normalizer")
     return replace(call, **{name: _contiguous_copy(getattr(call, name)) for name in names})
 

@@ -25,7 +25,7 @@ Index = int | str | slice | Sequence[int | str] | None
 
 
 class Top(NamedTuple):
-    """The largest weights of one query and the keys that get them, both (B, k), largest first."""
+    """The largest weights of one query and their keys, both (B, k), largest first."""
 
     weights: Tensor
     keys: Tensor
@@ -33,7 +33,7 @@ class Top(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Head:
-    """One head of one recorded call. Results have one entry a batch element: B is 1 where the model ran without a batch.
+    """One head of one recorded call. Results have one entry per batch element: B is 1 if the model ran without a batch.
 
     >>> import torch, overt
     >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -56,7 +56,7 @@ class Head:
 
     @property
     def layer(self) -> str:
-        """The module that attended."""
+        """The name of the module that computed the attention."""
         return self.captured.layer
 
     @property
@@ -105,7 +105,7 @@ class Head:
         return self.captured_call.call
 
     def mask(self) -> Any:
-        """Which keys each query may attend to, (Q, K), of the first sequence; None where it may attend to all."""
+        """The keys that each query of the first sequence may attend to, (Q, K); None if it may attend to all."""
         mask = self._call.mask
         if mask is None:
             return None
@@ -115,9 +115,9 @@ class Head:
 
     @torch.no_grad()
     def weights(self, rows: Index = None, keys: Index = None) -> Tensor:
-        """Any block of the weights, before dropout, exactly: (B, rows, keys). None means all rows or all keys.
+        """Any block of the exact weights before dropout: (B, rows, keys). None means all rows or all keys.
 
-        Where the recording has tokens, rows and keys may be words: `weights(rows="it", keys=["animal", "street"])`.
+        If the recording has tokens, rows and keys may be words: `weights(rows="it", keys=["animal", "street"])`.
         """
         parts = [self.stages(first, stop).weights for first, stop in runs(self.rows_of(rows))]
         weights = torch.cat(parts, dim=-2) if parts else self.stages(0, 0).weights
@@ -129,11 +129,11 @@ class Head:
         return Top(largest.values, largest.indices)
 
     def entropy(self) -> Tensor:
-        """How spread out each query's weights are, −Σ w log w in nats: (B, Q)."""
+        """The entropy of each query's weights, −Σ w log w in nats: (B, Q)."""
         return self._flat(self._summary().entropy, 1)
 
     def received(self, *, padding: bool = False) -> Tensor:
-        """The mean weight that each key gets from the queries of its text, (B, K); `padding=True` counts queries of padding too."""
+        """The mean weight of each key over the queries of its text, (B, K); `padding=True` also counts queries of padding."""
         texts = None if padding else unpadded_texts(self.captured, self.tokens)
         if texts is None:
             return self._flat(self._summary().received, 1)
@@ -144,24 +144,24 @@ class Head:
         return result
 
     def of_text(self, sequence: int = 0) -> "Head":
-        """The head in one text of the batch alone: its rows and keys are the text's tokens, without padding.
+        """The head in only one text of the batch: its rows and keys are the text's tokens, without padding.
 
-        Padding to which a query attends stays. Raises InputError for a sequence that does not exist, in linear mixers, and in recordings of
-        summaries.
+        Padding to which a query attends stays. Raises InputError for a sequence that does not exist, for linear mixers, and for
+        recordings of summaries.
         """
         text = unpadded_text(self.captured, self.tokens, sequence)
         return replace(self, captured=text.captured, tokens=text.tokens)
 
     def map(self, size: int | tuple[int, int]) -> Tensor:
-        """The mean weight in each of size × size near-equal cells of the weights, (B, rows, columns), padding included: see `of_text`."""
+        """The mean weight in size × size near-equal cells, (B, rows, columns), with padding; without it: `of_text(…).map(size)`."""
         summary = self._summary(size).map_mean
         assert summary is not None
         return self._flat(summary, 2)
 
     def patches(self, row: int | str, grid: tuple[int, int] | None = None, aside: int | None = None) -> Tensor:
-        """The weights of one query on the patches of an image, (B, rows, columns), as `overt.lens.overlay_patches` draws them.
+        """The weights of one query on the patches of an image, (B, rows, columns), for `overt.lens.overlay_patches`.
 
-        Patches are the last keys. Where they make up a square, a class token before them is left out; otherwise pass the grid's
+        Patches are the last keys. A class token before them is removed if they form a square; otherwise pass the grid's
         (rows, columns), or `aside`, the number of tokens before the patches.
         """
         before, (rows, columns) = patch_grid(self.keys, grid, aside)
@@ -175,7 +175,7 @@ class Head:
 
     @torch.no_grad()
     def stages(self, first: int, stop: int) -> Steps:
-        """The steps of queries first to stop."""
+        """The steps of queries `first` to `stop − 1`."""
         with unrounded(self.call.query):
             call = widened(self._call)
             careful = call.mask is not None and not call.finite
@@ -183,15 +183,15 @@ class Head:
         return Steps(*(self._flat(tensor, 2) for tensor in steps))
 
     def rows_of(self, rows: Index) -> list[int]:
-        """The numbers of these queries, which may be named by their words; None means all."""
+        """The positions of these queries, which may be words; None means all."""
         return positions("row", rows, self.queries, self.query_tokens if has_words(rows) else None)
 
     def row_of(self, row: Any) -> int:
-        """The number of this one query."""
+        """The position of this one query."""
         return position_named("row", row, self.query_tokens if isinstance(row, str) else None, self.queries)
 
     def keys_of(self, keys: Index) -> list[int]:
-        """The numbers of these keys."""
+        """The positions of these keys, which may be words; None means all."""
         return positions("key", keys, self.keys, self.key_tokens if has_words(keys) else None)
 
     def __repr__(self) -> str:
@@ -199,28 +199,28 @@ class Head:
 
     @property
     def captured_call(self) -> CapturedCall:
-        """The call with its query, key and value. Raises InputError where only its summary was recorded."""
+        """The call with its query, key and value. Raises InputError if only its summary was recorded."""
         assert isinstance(self.captured, CapturedCall)
         return self.captured
 
     @cached_property
     def _whole(self) -> bool:
-        """Whether all heads are computed together, because the score or normalizer has parameters that may differ by head."""
+        """Whether all heads must be computed together, because parameters of score or normalizer may differ by head."""
         return self.heads_in_call > 1 and not sliceable(self.call)
 
     @property
     def heads_in_call(self) -> int:
-        """How many heads the recorded call holds."""
+        """The number of heads in the recorded call."""
         return len(self.captured_call.copies) if self.call.query.ndim >= 4 else 1
 
     @property
     def index_in_call(self) -> int:
-        """The index of this head among them."""
+        """The index of this head among the heads in the recorded call."""
         return self.captured_call.copies.index(self.head)
 
     @cached_property
     def _call(self) -> Call:
-        """The call of this head alone, where heads can be separated; without dropout, because weights are those before it."""
+        """The call of only this head if heads can be separated; without dropout, because weights are those before dropout."""
         call = replace(self.captured_call.checked_call(), dropout=0.0)
         if self._whole or call.query.ndim < 4:
             return fresh(call)
@@ -236,7 +236,7 @@ class Head:
         return gathered(self._call, top=1, map_size=map_size)
 
     def _flat(self, tensor: Tensor, last: int) -> Tensor:
-        """This head's part of a result, with all leading dimensions joined into B; the `last` ones stay."""
+        """This head's part of a result, with all dimensions before the `last` ones joined into B."""
         tensor = tensor.select(-last - 1, self.index_in_call) if self._whole else tensor
         lead, ends = tensor.shape[: tensor.ndim - last], tensor.shape[tensor.ndim - last :]
         return tensor.reshape(math.prod(lead), *ends)
@@ -244,7 +244,7 @@ class Head:
     def part_of(self, tensor: Tensor) -> Tensor:
         """This head's part (B, N, D) of an input or output of the call."""
         tensor = head_part(tensor, self.index_in_call, self.heads_in_call) if self.call.query.ndim >= 4 else tensor
-        return tensor.reshape(math.prod(tensor.shape[:-2]), *tensor.shape[-2:])  # features may be none, so no −1
+        return tensor.reshape(math.prod(tensor.shape[:-2]), *tensor.shape[-2:])  # no −1: features may have size 0
 
 
 def head_name(layer: int, head: int) -> str:
@@ -257,7 +257,7 @@ def head_name(layer: int, head: int) -> str:
 
 
 def head_part(tensor: Tensor, head: int, total: int) -> Tensor:
-    """What one query head reads, with dimension −3 gone: the head itself, the one that its group shares, or the only one."""
+    """The head that one query head reads, without dimension −3: its own, its group's shared one, or the only one."""
     return tensor if tensor.ndim < 3 else tensor.select(-3, head // (total // tensor.shape[-3]) if tensor.shape[-3] > 1 else 0)
 
 
@@ -266,7 +266,7 @@ def _block_of_head(head: int, total: int, piece: Any, rows: Tensor, keys: Tensor
 
 
 def positions(what: str, index: Any, length: int, words: Words | None = None) -> list[int]:
-    """The positions of these rows or keys, counted from 0; words are found among the tokens.
+    """The positions of these rows or keys, counted from 0; words are looked up in the tokens.
 
     Raises KindError for what is neither number nor word, InputError for none of the head's.
     """
@@ -283,13 +283,13 @@ def has_words(index: Any) -> bool:
 
 
 def _listed(index: Any) -> list[Any]:
-    """The positions of an index; a text is one, and no list of letters."""
+    """The positions of an index as a list; a string is one position, not a list of letters."""
     single = isinstance(index, str) or not isinstance(index, Iterable) or (isinstance(index, Tensor) and not index.ndim)
     return [index] if single else [*index]
 
 
 def runs(rows: Sequence[int], size: int | None = None) -> Iterator[tuple[int, int]]:
-    """The runs of neighbouring rows, of at most so many each, as a first row and the one after the last.
+    """The runs of consecutive rows, at most `size` rows each, as (first row, last row + 1).
 
     >>> list(runs([0, 1, 2, 5], 2))
     [(0, 2), (2, 3), (5, 6)]

@@ -8,13 +8,13 @@ import numpy as np
 from overt.drawing.canvas import drawing
 from overt.errors import InputError, KindError
 
-LOST = (255, 0, 255)  # patches whose weight is NaN
+LOST = (255, 0, 255)  # LOST: the colour (magenta, RGB) of patches whose weight is NaN
 
 
 def patch_grid(keys: int, grid: tuple[int, int] | None = None, aside: int | None = None) -> tuple[int, tuple[int, int]]:
-    """How many keys come before the patches, such as a class token, and the (rows, columns) of the patches.
+    """The number of keys before the patches, such as a class token, and the (rows, columns) of the patches.
 
-    Pass `grid` if it is not square, and `aside` if more than a class token comes before the patches (such as registers).
+    Pass `grid` if it is not square, and `aside` if more than a class token precedes the patches (such as registers).
 
     >>> patch_grid(197), patch_grid(201, aside=5), patch_grid(7, grid=(2, 3))
     ((1, (14, 14)), (5, (14, 14)), (1, (2, 3)))
@@ -42,11 +42,11 @@ def patch_grid(keys: int, grid: tuple[int, int] | None = None, aside: int | None
 
 
 def overlay_patches(image: Any, weights: Any, *, opacity: float = 0.75) -> Any:
-    """Draw weights over the image that the model read: the larger the weight of a patch, the more its colour covers it.
+    """Draw weights over the image that the model read: a larger weight makes its patch's colour more opaque.
 
     `image` is a Pillow image, a path, or an array (height, width) or (height, width, 3) of bytes or of numbers from 0 to 1.
-    `weights` is a tensor or array (rows, columns), such as `head.patches(0)[0]`. The colour of the patch with the largest weight has
-    the `opacity`, from 0 to 1, the others a share of it. Patches are not smoothed, and a patch whose weight is NaN is magenta.
+    `weights` is a tensor or array (rows, columns), such as `head.patches(0)[0]`. The patch with the largest weight has the full
+    `opacity`, from 0 to 1, the others a share of it. Patches are not smoothed, and a patch whose weight is NaN is magenta.
     Returns a Pillow image of the same size. Raises InputError for other shapes, and MissingExtra without matplotlib and Pillow.
 
     >>> overlay_patches(np.zeros((8, 12)), np.eye(2)).size

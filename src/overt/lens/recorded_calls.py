@@ -1,4 +1,4 @@
-"""The recorded calls of a model's attention: found by layer and head, compared with the model, and printed as a table."""
+"""The recorded calls of a model's attention: indexed by layer and head, compared with the model, and printed as a table."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -40,10 +40,10 @@ class RecordedCalls:
     pass_count: int = 0
     in_pass: int | None = None
     mixing: list[str] = field(default_factory=list)
-    file: Path | None = None  # where it was loaded from
-    # What roles are decided by: of each call by its number, with the fingerprint of the text that it was measured on.
+    file: Path | None = None  # the file that the recording was loaded from
+    # The measurements behind the roles, by (number, queries, keys) of a call, each with the fingerprint of its text.
     measured: dict[tuple[int, int, int], tuple[str, tuple[Shares, Repetitions]]] = field(default_factory=dict)
-    refusal: InputError | None = None  # why no call was recorded though the model attended: an option of `record`, or an error
+    refusal: InputError | None = None  # why no call of a model that attended was recorded: an option of `record`, or an error
 
     @property
     def tokens(self) -> Strings | None:
@@ -57,9 +57,9 @@ class RecordedCalls:
         self.strings = Tokens.from_strings(tokens, tokens, self.strings.texts)
 
     def tokenizer(self, tokenizer: Any) -> None:
-        """Make words of the token ids that the model read, as `record(model, tokenizer=…)` does.
+        """Decode the token ids that the model read, as `record(model, tokenizer=…)` does.
 
-        Raises InputError for a tokenizer of another vocabulary, where the model read no token ids, and where there are tokens already.
+        Raises InputError for a tokenizer of another vocabulary, if the model read no token ids, and if tokens are already set.
         """
         if self.strings.queries is not None or self.strings.keys is not None:
             fix = "leave the tokenizer out, or remove the tokens first: recording.tokens = None"
@@ -72,9 +72,9 @@ class RecordedCalls:
         return self.strings.texts.texts()
 
     def token_ids(self, layer: int | str = 0) -> Tensor:
-        """The ids (B, Q) that the queries of a layer's call were read from; in generation of all tokens, in order of writing.
+        """The token ids (B, Q) of the queries of a layer's call; in generation, of all passes in order.
 
-        The last token that was written is not among them: no pass read it. Raises InputError where a pass looked up no ids, or others.
+        The last generated token is missing, because no pass read it. Raises InputError if a pass looked up no ids, or others.
         """
         captured = self.call_of(layer).opened()
         alone = RowsRead(captured.pass_index, None, captured.queries, captured.queries)
@@ -88,11 +88,11 @@ class RecordedCalls:
         return ids[:, ids.shape[1] - captured.queries :]
 
     def sequence_of(self, ids: Tensor | Sequence[int], layer: int | str = -1) -> int:
-        """Which sequence of the batch a text is: the index whose queries were read from these ids, of a layer's call.
+        """The index in the batch of the sequence with these token ids, in a layer's call.
 
-        For what a model wrote, by beams or by sampling: `recording.sequence_of(output.sequences[0])`. The last token of the text, which
-        no pass read, may be left out. Raises InputError where no sequence has these ids: a beam that ended earlier, or was dropped, is
-        in `recording.passes`, and so is each step of linear token mixers of which only summaries were recorded.
+        For a text that a model generated, by beams or by sampling: `recording.sequence_of(output.sequences[0])`. The last token of the
+        text, which no pass read, is optional. Raises InputError if no sequence has these ids: a beam that ended earlier, or was dropped,
+        is in `recording.passes`, and so is each step of linear token mixers if only summaries were recorded.
         """
         try:
             wanted = torch.as_tensor(ids).flatten().cpu()
@@ -112,7 +112,7 @@ class RecordedCalls:
 
     @property
     def bytes(self) -> int:
-        """The size of all recorded calls, in memory and in files; masks that are the model's own tensors do not count."""
+        """The bytes of all recorded calls, in memory and in files, without masks that are the model's own tensors."""
         return sum(captured.bytes for captured in self.calls)
 
     @property
@@ -124,7 +124,7 @@ class RecordedCalls:
         return len(self.calls)
 
     def __getitem__(self, layer_and_head: tuple[int | str, int]) -> Head:
-        """One head of one call: `recording[5, 11]`, or by the module's name, `recording["encoder.layer.5", 11]`."""
+        """One head of one call, by number (`recording[5, 11]`) or by module (`recording["encoder.layer.5", 11]`)."""
         if not isinstance(layer_and_head, tuple) or len(layer_and_head) != 2:
             raise KindError("a layer and a head, recording[layer, head]", got=repr(layer_and_head), fix="pass both")
         layer, head = layer_and_head
@@ -142,11 +142,11 @@ class RecordedCalls:
     def verify(self) -> Verified:
         """Recompute every call from its query, key and value, and compare with the model's own attention output.
 
-        A call of more than 16 queries is recomputed by a kernel on which no model runs; up to 16 of its queries, evenly spaced ones and
-        those whose outputs differ most, by the plain formula in float64. Other calls are recomputed by the plain formula.
+        A call of more than 16 queries is recomputed by a kernel that no model uses; up to 16 of its queries, evenly spaced ones and
+        the ones whose outputs differ most are also recomputed by the plain formula in float64, other calls only by this formula.
 
-        Calls recorded as summaries were compared when they were summarised. The result, printed, also says how many of the model's
-        token-mixing layers were recorded and, for an empty recording, why it is empty.
+        Calls recorded as summaries were compared when they were summarised. The printed result also reports how many of the model's
+        token-mixing layers were recorded, and why an empty recording is empty.
         """
         if not self.calls:
             return Verified((), self._coverage(), f"nothing was recorded, so nothing is verified: {self._why_empty()}")
@@ -154,9 +154,9 @@ class RecordedCalls:
         return Verified(tuple(_compared(captured.opened()) for captured in calls), self._coverage())
 
     def roles(self) -> Roles:
-        """What each head does in this recording, and the score that decides it; some roles are known only with `tokens`.
+        """The role of each head in this recording, and its score; some roles need `tokens`.
 
-        A list of `Role`, which prints as a table. What was measured stays with the recording until the tokens change.
+        A list of `Role`, which prints as a table. The measurements are cached until the tokens change.
         """
         masks, calls = MaskReader(), progress(self.nonempty_calls(), "measuring roles")
         return Roles(role for captured in calls for role in roles(captured, *self._measured(captured, masks)))
@@ -174,11 +174,11 @@ class RecordedCalls:
         return (SummaryHead if isinstance(captured, CapturedSummary) else Head)(captured, head, self.strings)
 
     def number_of(self, captured: Captured) -> int:
-        """The number by which a call is chosen: within its pass, where these are the calls of one pass."""
+        """The number that selects a call: its number within the pass if these are the calls of one pass."""
         return captured.number if self.in_pass is None else captured.call_index
 
     def call_of(self, layer: int | str) -> Captured:
-        """The call of this number, or the one that the module of this name made."""
+        """The call with this number, or the call of the module with this name."""
         calls = self.nonempty_calls()
         if isinstance(layer, int) and -len(calls) <= layer < 0:
             return calls[layer]
@@ -202,7 +202,7 @@ class RecordedCalls:
         raise InputError("the name of a module that computes attention", got=repr(layer), fix=f"choose one of: {names}")
 
     def nonempty_calls(self) -> Sequence[Captured]:
-        """All calls. Raises InputError, which says why, where there are none."""
+        """All calls. Raises InputError with the reason if there are none."""
         if not self.calls:
             raise self._why_empty()
         return self.calls
@@ -233,7 +233,7 @@ class RecordedCalls:
         )
 
     def _measured(self, captured: Captured, masks: MaskReader) -> tuple[Shares, Repetitions]:
-        """What roles are decided by, measured once for each text."""
+        """The measurements behind a call's roles, made once per text."""
         fingerprint = self.strings.fingerprint(captured)
         which = captured.number, captured.queries, captured.keys  # a call of a pass has the number of its whole sequence
         measured_on, result = self.measured.get(which, ("", None))
@@ -243,7 +243,7 @@ class RecordedCalls:
         return result
 
     def _coverage(self) -> Coverage | None:
-        """How many of the model's token-mixing layers were recorded; None where none was noticed."""
+        """The counts of the model's recorded, missing and all token-mixing layers; None if the recorder noticed none."""
         recorded = {captured.layer for captured in self.calls}
         others = {*self.mixing} - recorded
         listed = others & {name for name, _ in self.missing}
@@ -289,7 +289,7 @@ def _notes(calls: RecordedCalls) -> list[str]:
 
 
 def _mixing(captured: Captured) -> list[str]:
-    """What a reader of a linear mixer's weights has to know; empty for attention."""
+    """The notes for a reader of a linear mixer's weights; empty for attention."""
     kind = captured.recurrence.kind if isinstance(captured, CapturedMixer) else getattr(captured, "mixer", "")
     around = getattr(captured, "around", ())
     return ["; ".join([f"{kind}: weights are signed and do not sum to one", *around])] if kind else []

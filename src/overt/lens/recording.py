@@ -1,4 +1,4 @@
-"""Record the attention of a model while it runs, unmodified, its outputs unchanged to the bit."""
+"""Record the attention of an unmodified model while it runs; its outputs stay equal to the bit."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -43,33 +43,33 @@ def record(
     """Record every call of attention inside `model` while the block runs: `with record(model) as recording: model(x)`.
 
     It catches torch's `scaled_dot_product_attention`, `nn.MultiheadAttention`, `overt.attend`, functions of Hugging Face's registry,
-    and attention that a model writes out. The model runs as it is, in training or evaluation, and its outputs are the same to the bit.
-    Where torch runs a layer as one kernel, on its fast path, query, key and value are computed from the layer's parameters, and a
-    note of the call says so. Errors of the recording never reach the model: `recording.missing`, a list of (module, reason), has the
-    call and the text of the error.
+    and attention that a model writes out. The model runs unmodified, in training or evaluation, and its outputs are equal to the bit.
+    If torch runs a layer as one kernel, on its fast path, query, key and value are computed from the layer's parameters, and a note of
+    the call reports it. Errors of the recording never reach the model: `recording.missing`, a list of (module, reason), has the call
+    and the text of the error.
 
-    `layers` records only these calls, by their number within a pass (from 0) or by the name of a module that they are in;
-    `heads` only these heads. Layers and heads always have the model's own numbers.
+    `layers` selects calls, by their number within a pass (from 0) or by the name of a module around them; `heads` selects heads.
+    Layers and heads always have the model's own numbers.
 
-    `keep="qkv"` copies query, key, value and output, linear in the length, and refers to masks; everything is recomputed from these.
-    In generation each key is stored once, and the calls of a layer that continue each other are one (`Recording.passes` has each).
+    `keep="qkv"` copies query, key, value and output, linear in the length, and refers to masks; all results are recomputed from these.
+    In generation each key is stored once, and successive calls of a layer are joined to one (`Recording.passes` has each).
     `keep="summary"` computes statistics while the model runs: entropy, received, the `top` largest weights of each query, a map of
-    `map_size` cells (a number for both sides or (rows, keys)), the residual and the roles. Nothing of it grows with Q × K. It is about a
-    tenth of the size in long texts (heads of 64, from about 1,000 tokens on); in short texts, and with small or grouped heads, the maps
-    make it as large or larger: pass a smaller `map_size`. With `one_pass=True` overt's kernel computes output and statistics together, in
-    the place of torch's fused function, where it supports the call and no gradients are needed: the model's outputs are then the same
-    within rounding, not to the bit, and recording a long text takes little longer than reading it.
+    `map_size` cells (a number for both sides or (rows, keys)), the residual and the roles. No statistic grows with Q × K. A summary takes
+    about a tenth of the bytes for long texts (heads of 64, from about 1,000 tokens on); for short texts, and with small or grouped heads,
+    the maps make it as large or larger: pass a smaller `map_size`. With `one_pass=True` overt's kernel replaces torch's fused function
+    and computes output and statistics together, if it supports the call and no gradients are needed: the model's outputs are then equal
+    within rounding, not to the bit, and recording a long text takes little longer than running the model on it.
     `offload="cpu"` moves the recording to the CPU call by call, `"disk"` to files of a private folder that is removed with the
     recording. A call beyond `limit` bytes, or beyond the free space of the disk, is not recorded, and `missing` has its size.
 
-    With a `tokenizer` the token ids that the model reads are words everywhere: a Hugging Face tokenizer, slow or fast, a processor that
-    holds one, a `tokenizers.Tokenizer` or overt's own. `recording.tokenizer(tokenizer)` does the same later. Parts of a picture are
-    named by row and column without one, and positions of sound by seconds with a feature extractor of transformers as `tokenizer`.
-    Else `query_tokens` and `key_tokens` name the positions: one string for each, or a list of them for each batch element. One of them
-    is enough for self-attention; for an encoder–decoder they are the decoder's tokens and the encoder's.
+    A `tokenizer` decodes the token ids that the model reads: a Hugging Face tokenizer, slow or fast, a processor that holds one,
+    a `tokenizers.Tokenizer` or overt's own. `recording.tokenizer(tokenizer)` does the same later. Parts of a picture are named by
+    row and column without a tokenizer, positions of sound by seconds with a feature extractor of transformers as `tokenizer`.
+    `query_tokens` and `key_tokens` name the positions without a tokenizer: a list of strings, or one list per batch element. One of the
+    two is enough for self-attention; for an encoder–decoder they are the decoder's tokens and the encoder's.
 
-    Raises InputError for a tokenizer of another vocabulary, before the model runs where the sizes of vocabulary and table differ, and
-    behind the block where the model read ids that the tokenizer does not have, or none.
+    Raises InputError for a tokenizer of another vocabulary: before the model runs if the sizes of vocabulary and table differ, after
+    the block if the model read no ids, or ids that the tokenizer does not have.
 
     >>> import torch, overt
     >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
@@ -99,7 +99,7 @@ def record(
 
 @dataclass(eq=False, repr=False)
 class ModelPass(RecordedCalls):
-    """Recorded calls with the page that shows them: those of one pass of a model, or of all passes."""
+    """The recorded calls of one pass of a model, or of all passes, with the page that shows them."""
 
     def page(
         self,
@@ -113,13 +113,13 @@ class ModelPass(RecordedCalls):
         limit: int = PAGE_LIMIT,
         padding: bool = False,
     ) -> str:
-        """Everything in one HTML file that works offline: every head as a map that zooms down to single weights.
+        """The recording as one HTML file that works offline: every head is a map that zooms down to single weights.
 
-        The page is written to `path`, whole or not at all, and the path is returned; without a path the page itself is returned.
+        Writes the page to `path`, whole or not at all, and returns the path; returns the page itself without a path.
         `heads` is None for all heads, "top 16" for the sixteen of the lowest entropy, or a list of (layer, head). The page recomputes
         single weights, within 1e-3, from query, key and value, which it stores as int16 with a scale for each vector, or as float32
-        if they are few; `exact=False` leaves them out. Pass the recorded `model` to add the norms of the values behind its output
-        matrix. `opened` is the (layer, head, token) whose steps are shown first. Of several texts, padding is left out unless `padding`.
+        if they are few; `exact=False` removes them. Pass the recorded `model` to add the norms of the values after its output matrix.
+        `opened` is the (layer, head, token) whose steps are shown first. The padding of several texts is removed unless `padding`.
 
         Raises InputError, before anything is built, for a page of more than `limit` bytes, for tokens that match no call, and for
         an empty recording.
@@ -136,9 +136,9 @@ class ModelPass(RecordedCalls):
         return page(self, path, heads=heads, title=title, exact=exact, model=model, opened=opened, limit=limit, padding=padding)
 
     def widget(self, *, height: int = 720, **options: Any) -> Any:
-        """The page in a notebook, `height` pixels high; the other options are those of `page`, without its path.
+        """The page in a notebook, `height` pixels high; `options` are the options of `page`, except `path`.
 
-        It works in Jupyter, VS Code, Colab and marimo, by anywidget, which the extra `widget` brings. Raises MissingExtra without it.
+        Works in Jupyter, VS Code, Colab and marimo through anywidget (extra `widget`). Raises MissingExtra without it.
         """
         from overt.lens.viewer.widget import widget
 
@@ -147,11 +147,11 @@ class ModelPass(RecordedCalls):
 
 @dataclass(eq=False, repr=False)
 class Recording(ModelPass):
-    """The attention of a model while it was recorded: every call, and every head of it.
+    """The recorded attention of a model: every call with its heads.
 
     `layers`, `passes`, `recording[layer, head]` (a `Head`), `verify()`, `roles()`, `missing` (attention that could not be
-    recorded, with the reason), `bytes`; printed, it is a table. `recording.tokenizer(tokenizer)` makes words of the token ids, and
-    `recording.tokens = [...]` names the positions without one.
+    recorded, with the reason), `bytes`; a recording prints as a table. `recording.tokenizer(tokenizer)` decodes the token ids, and
+    `recording.tokens = [...]` names the positions without a tokenizer.
 
     >>> import torch, overt
     >>> layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True).eval()
@@ -168,7 +168,7 @@ class Recording(ModelPass):
 
     @property
     def passes(self) -> list[ModelPass]:
-        """The same calls, one entry for each time that the model ran."""
+        """The recorded calls by pass, one entry for each run of the model."""
         return [
             ModelPass(
                 self.model, calls, self.missing, self.strings, 1, number, self.mixing, self.file, self.measured, self.refusal
@@ -177,22 +177,20 @@ class Recording(ModelPass):
         ]
 
     def plot(self, path: str | os.PathLike[str] | None = None, figure: str = "heads", **options: Any) -> Any:
-        """Draw a figure for print. Returns a matplotlib Figure, and writes it to `path`, as PDF, SVG or PNG, if there is one.
+        """Draw a figure for print. Returns a matplotlib Figure, and writes it to `path`, if any, as PDF, SVG or PNG.
 
-        `figure` is "heads" (every head as a small map), "map" or "head" (one head's weights), "arcs" (its strongest links over the tokens),
-        these with `layer=` and `head=`, or "entropy" (how spread out each head is, by layer). Other `options` are those of
-        `overt.lens.figures`.
-        Raises InputError for another figure or ending.
+        `figure` is "heads" (every head as a small map), "entropy" (the entropy of each head, by layer) or, with `layer=` and `head=`,
+        "map" or "head" (one head's weights) or "arcs" (the strongest links of one head over the tokens). Other `options`:
+        `overt.lens.figures`. Raises InputError for another figure or file ending.
         """
         from overt.lens.figures.plotting import plot
 
         return plot(self, path, figure, options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one safetensors file, whole or not at all; `overt.lens.load` reads it, anywhere.
+        """Write the recording to one safetensors file, whole or not at all; `overt.lens.load` reads it on any machine.
 
-        A mask of the caller's own is written as the bool tensor that it makes. Raises InputError for a score or normalizer of the
-        caller's own: it is code, which is not written.
+        A custom mask is written as its bool tensor. Raises InputError for a custom score or normalizer: code is not written.
         """
         from overt.lens.storage.write import write
 

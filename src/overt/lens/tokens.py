@@ -13,18 +13,18 @@ from overt.lens.captured import Captured
 from overt.lens.text.texts import Texts
 
 Strings = Sequence[str] | Sequence[Sequence[str]]
-Words = list[list[str]]  # one list, or one for each batch element
+Words = list[list[str]]  # one list for all batch elements, or one for each
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """The strings of the queries and of the keys: one for each position, or a list of them for each batch element.
 
-    They are the caller's, or words that a tokenizer makes of the `texts`, the token ids that the model read.
+    The caller passes the strings, or a tokenizer decodes them from `texts`, the token ids that the model read.
 
-    An encoder–decoder model makes calls of three kinds. Self-attention of its encoder has the keys' tokens on both sides,
-    self-attention of its decoder the queries', and cross-attention has both. The lengths of a call say which kind it is, and the
-    name of its layer where both texts are equally long.
+    An encoder–decoder model makes three kinds of calls. Encoder self-attention has the keys' tokens on both sides, decoder
+    self-attention the queries', and cross-attention has both. The lengths of a call decide its kind, or the name of its layer if
+    both texts are equally long.
     """
 
     queries: Words | None = None
@@ -33,14 +33,14 @@ class Tokens:
 
     @classmethod
     def from_strings(cls, queries: Strings | None, keys: Strings | None, texts: Texts | None = None) -> "Tokens":
-        """Check the strings; those of one side are used for both where the other side has none."""
+        """Check the strings; the strings of one side serve both if the other side has none."""
         query_words, key_words = _words("query_tokens", queries), _words("key_tokens", keys)
         texts = Texts() if texts is None else texts
         return cls(query_words or key_words, key_words or query_words, texts)
 
     @classmethod
     def checked(cls, queries: Strings | None, keys: Strings | None, tokenizer: Any, model: nn.Module) -> "Tokens":
-        """The strings, or the tokenizer's words of what the model reads. Raises InputError for both."""
+        """The caller's strings, or the tokenizer's words. Raises InputError if both are passed."""
         if tokenizer is not None and (queries is not None or keys is not None):
             raise InputError("tokens or a tokenizer", got="both", fix="leave query_tokens and key_tokens out")
         return cls.from_strings(queries, keys, Texts.with_tokenizer(tokenizer, model))
@@ -51,7 +51,7 @@ class Tokens:
         return self.keys is not None or self.texts.known
 
     def query_words(self, call: Captured) -> Words | None:
-        """The tokens of a call's queries; queries that continue a cache have the last of its keys' tokens."""
+        """The tokens of a call's queries: the last tokens of its keys if the queries continue a cache."""
         if self.queries is None:
             return self._read(call, call.queries, is_cross_attention(call), queries=True)
         words = self._matching(call, call.queries, "queries")
@@ -99,7 +99,7 @@ class Tokens:
         sides = (self.keys, self.queries) if side == "keys" else (self.queries, self.keys)
         matching = [words for words in sides if words is not None and _has_lengths(words, length, call.batch)]
         if len(matching) == 2 and not is_cross_attention(call):
-            # Self-attention reads the same tokens on both sides: in an encoder those of the keys, in a decoder the queries'.
+            # Self-attention reads the same tokens on both sides: the keys' tokens in an encoder, the queries' in a decoder.
             name = call.layer.lower()
             return self.keys if "encoder" in name else self.queries if "decoder" in name else matching[0]
         return matching[0] if matching else None
@@ -112,12 +112,12 @@ def is_cross_attention(call: Captured) -> bool:
         return True
     if "decoder" in name and name.endswith(".multihead_attn"):  # as nn.TransformerDecoderLayer calls it, next to its self_attn
         return True
-    # nn.MultiheadAttention has no cache, so other keys than queries are another sequence's.
+    # nn.MultiheadAttention has no cache, so a different number of keys means another sequence.
     return call.queries > call.keys or (call.source == MULTI_HEAD and call.queries != call.keys)
 
 
 def token_ids(words: Words) -> list[list[int]]:
-    """The same number for the same token: for the same id, where a tokenizer gave them, since "Ġanimal" and "animal" read alike.
+    """A number for each token: equal for equal ids if a tokenizer knows them ("Ġanimal" and "animal" read alike), else for equal strings.
 
     >>> token_ids([["the", "cat", "the"]])
     [[0, 1, 0]]
