@@ -1,9 +1,9 @@
-"""Which call of a layer continues which: seen from the keys themselves, as a cache extends them.
+"""Which call of a layer continues which, decided by comparing the keys.
 
-In generation a layer is called once a step, each time with the keys of all tokens before. A call continues an earlier one of the same
-layer where its first keys and values are those of that call, to the bit, and its queries belong to the keys after them. That holds
-for a cache that grows, that is written over in place, that drops what a window does not reach, from which rejected tokens are removed,
-and whose sequences beam search reorders. Independent calls share no keys, so nothing is joined by its shape.
+In generation a layer is called once per step, each time with the keys of all previous tokens. A call continues an earlier call of the
+same layer if its first keys and values equal the earlier ones to the bit, and its queries belong to the keys after them. The rule
+covers a cache that grows, that is overwritten in place, that drops keys outside a window, that removes rejected tokens, and whose
+sequences beam search reorders. Independent calls share no keys, so equal shapes alone join nothing.
 
 Keys are compared by 64-bit fingerprints, one for each position of each sequence, so that no keys are stored for the comparison.
 """
@@ -23,16 +23,16 @@ from overt.attention.kernels.call import Call
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.statistics.padding import attended_keys
 
-_AT_ONCE = 2**22  # numbers of which fingerprints are made together
+_AT_ONCE = 2**22  # _AT_ONCE: numbers whose fingerprints are computed together, which bounds the memory
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Continuation(NamedTuple):
     """How a recorded call continues call `before`, its index among the recorded ones.
 
-    Its sequences continue the sequences `rows` of that call (None: each the same one). Its first `retained` keys are the keys `first`,
-    `first` + 1, … of that call. It has `written` keys; those after them are unused slots of a cache. The last `dropped` queries of
-    that call are not continued: their keys were removed.
+    Its sequences continue the sequences `rows` of that call (None: in the same order). Its first `retained` keys are the keys `first`,
+    `first` + 1, … of that call. It has `written` keys; unused slots of a cache follow them. The last `dropped` queries of that call are
+    not continued, because their keys were removed.
     """
 
     before: int
@@ -44,27 +44,27 @@ class Continuation(NamedTuple):
 
 
 def added_call(call: Call, continuation: Continuation) -> Call:
-    """The call with those of its keys and values alone that it adds to the call that it continues."""
+    """The call with only the keys and values that it adds to the call that it continues."""
     added = slice(continuation.retained, continuation.written)
     return replace(call, key=call.key[..., added, :], value=call.value[..., added, :])
 
 
 @dataclass(eq=False)
 class Node:
-    """A call of a layer, recorded or not, as what may be continued. `index` is its number among the recorded ones."""
+    """A call of a layer that later calls may continue. `index` is its number among the recorded calls, if it was recorded."""
 
-    call: tuple[Any, ...]  # what must be equal in the calls of a sequence
+    call: tuple[Any, ...]  # properties that all calls of a sequence share
     queries: int
     keys: int
     written: int
-    prints: Tensor | None  # (B, written); None in a call that is continued, where they are put together from its `added`
+    prints: Tensor | None  # (B, written); None in a continued call, which joins them from `added`
     added: Tensor  # (B, written − retained)
     pass_index: int
-    after: Tensor  # (B, 1): of the first slot after them; (B, 0) without one
+    after: Tensor  # (B, 1): fingerprint of the first slot after the written keys; (B, 0) without one
     sibling: "Node | None" = None  # the call with growing keys before this one in its pass
     before: "Node | None" = None
     rows: tuple[int, ...] | None = None
-    equal: Tensor | None = None  # (B, B of the call before): which of its sequences have the keys that each one begins with
+    equal: Tensor | None = None  # (B, B of the call before): whether a sequence begins with that one's keys
     first: int = 0
     retained: int = 0
     dropped: int = 0
@@ -72,13 +72,13 @@ class Node:
 
     @property
     def continuation(self) -> Continuation | None:
-        """What of it is recorded; None for a call that continues no recorded one."""
+        """How the call continues another; None if it continues no recorded call."""
         if self.before is None or self.before.index is None:
             return None
         return Continuation(self.before.index, self.rows, self.first, self.retained, self.written, self.dropped)
 
     def all_prints(self) -> Tensor:
-        """The fingerprints of all its keys: (B, written)."""
+        """The fingerprints of all keys of the call: (B, written)."""
         behind, node = [], self
         while node.prints is None:
             behind.append(node)
@@ -101,10 +101,10 @@ class Continued:
 
     def _begin_pass(self, pass_index: int) -> None:
         self._pass_index, self._calls, self._growing = pass_index, Counter[str](), None
-        self.in_order: list[Node] = []  # the calls of the pass that continue others, all in one order of sequences
+        self.in_order: list[Node] = []  # the pass's calls that continue others, all in one order of sequences
 
     def add(self, layer: str, call: Call, pass_index: int) -> Node:
-        """A call of a layer, connected with the call that it continues."""
+        """Add a call of a layer and connect it with the call that it continues."""
         if pass_index != self._pass_index:
             self._begin_pass(pass_index)
         nodes = self._nodes[layer, self._calls[layer]]
@@ -125,7 +125,7 @@ class Continued:
         return node
 
     def branch(self) -> "Continued":
-        """The same calls, to be continued by a pass of which these do not learn."""
+        """A copy of these calls, which a separate pass may continue without changing the original."""
         other = Continued()
         other._nodes.update({name: list(nodes) for name, nodes in self._nodes.items()})
         return other
@@ -133,8 +133,8 @@ class Continued:
     def _put_in_order(self, node: Node) -> None:
         """Let the calls of a pass continue the same sequences, if their keys allow it.
 
-        A cache is reordered in all layers alike. The keys of one layer may not show how: sequences with different first tokens have equal
-        keys in a window that has dropped these tokens, and sequences with the same tokens so far may have different sources.
+        All layers reorder their caches alike, but the keys of one layer may not show the order: a window may have dropped the first
+        tokens, which alone differ, and sequences with the same tokens so far may have different sources.
         """
         if node.before is None or node.equal is None:
             return
@@ -152,14 +152,14 @@ class Continued:
             continued.rows = rows
 
     def _attended(self, call: Call) -> int:
-        """How many keys there are up to the last one that a query may attend to: a cache may have unused slots after them."""
+        """The number of keys up to the last one that a query may attend to: unused slots of a cache may follow."""
         if call.keys <= call.queries or (call.mask is None and call.bias is None):
             return call.keys
         attended = attended_keys(call, self._masks).any(0).nonzero()
         return int(attended.max()) + 1 if len(attended) else call.keys
 
     def _has_the_same_keys(self, node: Node, nodes: list[Node], prints: Callable[[int], Tensor]) -> bool:
-        """Connect a call of the same keys, as of attention to an encoder: with the call next to what the call next to it continues."""
+        """Connect a call with unchanged keys (cross-attention): with the one whose sibling this call's sibling continues."""
         sibling = node.sibling
         if sibling is None or sibling.before is None or node.queries != sibling.queries:
             return False
@@ -182,14 +182,14 @@ class Continued:
 
 
 def _after(node: Node, count: int, prints: Callable[[int], Tensor]) -> Tensor:
-    """The fingerprint of the slot after so many keys, (B, 1), or (B, 0): a cache is written there next."""
+    """The fingerprint of the slot after `count` keys, where a cache is written next: (B, 1), or (B, 0) without a slot."""
     return prints(min(count + 1, node.keys))[:, count:]
 
 
 def _grows(node: Node, nodes: list[Node], prints: Callable[[int], Tensor]) -> None:
-    """Connect a call with the latest one whose keys come first in it, and of whose last keys, those of its queries, it has at least one.
+    """Connect a call with the latest one whose keys it begins with, including at least one key of that call's queries.
 
-    A call writes a key for each of its queries. Those of its last queries may be padding that nothing attends to.
+    A call writes a key for each of its queries. The keys of its last queries may be padding that no query attends to.
     """
     alike = [entry for entry in nodes if entry.call == node.call]
     for retained in _possibly_retained(node, alike, prints):
@@ -200,7 +200,7 @@ def _grows(node: Node, nodes: list[Node], prints: Callable[[int], Tensor]) -> No
 
 
 def _possibly_retained(node: Node, alike: list[Node], prints: Callable[[int], Tensor]) -> list[int]:
-    """How many keys a call may have from calls before it, the most first: in a cache without unused slots, with them, without padding."""
+    """How many keys a call may share with earlier calls, most first: for a cache without unused slots, with them, without padding."""
     least, most = node.written - node.queries, node.keys - node.queries
     counts = []
     if alike and least < most:
@@ -211,11 +211,11 @@ def _possibly_retained(node: Node, alike: list[Node], prints: Callable[[int], Te
 
 
 def _continues(node: Node, alike: list[Node], retained: Tensor) -> bool:
-    """Connect a call with the latest one that has these fingerprints (B, retained) up to one of its queries' keys."""
+    """Connect a call with the latest one in which these fingerprints (B, retained) end at a key of its queries."""
     count = retained.shape[1]
     for item in reversed(alike):
         prints, before = item.all_prints(), max(0, item.written - item.queries)
-        # Where the retained keys may end, among the keys of that call's queries: where any row has what row 0 ends with.
+        # The retained keys may end at any key of that call's queries that equals the last retained key of row 0.
         ends = (prints[:, before:] == retained[:1, -1:]).any(0).nonzero()[:, 0]
         for stop in reversed((ends + before + 1).tolist()):
             first = stop - count
@@ -236,7 +236,7 @@ def _equal(old: Tensor, new: Tensor) -> Tensor:
 
 
 def _chosen(equal: Tensor) -> tuple[int, ...] | None:
-    """One of the equal rows for each new row, the same one if that is equal; None if a row has none."""
+    """One equal old row for each new row, preferably the row of the same number; None if a row has none."""
     if not bool(equal.any(1).all()):
         return None
     rows = equal.int().argmax(1)
@@ -246,12 +246,12 @@ def _chosen(equal: Tensor) -> tuple[int, ...] | None:
 
 
 def _unless_all(rows: tuple[int, ...], equal: Tensor) -> tuple[int, ...] | None:
-    """None for all rows in order."""
+    """These rows; None if they are all rows in order."""
     return None if rows == tuple(range(equal.shape[1])) else rows
 
 
 def _kind(call: Call) -> tuple[Any, ...]:
-    """What calls have in common that continue each other: heads, features, score and normalizer."""
+    """The properties that calls of one sequence share: heads, features, score and normalizer."""
     pieces = []
     for part in (call.score, call.normalizer):
         leaves, structure = tree_flatten(part)
@@ -261,7 +261,7 @@ def _kind(call: Call) -> tuple[Any, ...]:
 
 
 class _Same:
-    """A tensor that equals another by its numbers."""
+    """A tensor compared with another by its numbers."""
 
     def __init__(self, tensor: Tensor):
         self.tensor = tensor
@@ -274,7 +274,7 @@ class _Same:
 
 
 def fingerprints(call: Call, count: int) -> Tensor:
-    """A number for each of the first `count` positions of each sequence, of all bits of its keys and values: (B, count), int64."""
+    """A hash of all bits of keys and values at each of the first `count` positions of each sequence: (B, count), int64."""
     lead = call.batch[:-1] if call.query.ndim >= 4 else call.batch
     total = torch.zeros(1, count, dtype=torch.int64, device=call.key.device)
     for seed, tensor in enumerate((call.key, call.value)):
@@ -293,9 +293,9 @@ def _position_sums(tensor: Tensor, seed: int) -> Tensor:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """The bits of a tensor as int64, as many numbers in one as fit."""
+    """The bits of a tensor as int64, with as many numbers packed into one as fit."""
     per_number = 8 // tensor.element_size()
-    if tensor.shape[-1] % per_number or not tensor.numel():  # keys without features come with the model's own weights
+    if tensor.shape[-1] % per_number or not tensor.numel():  # keys have no features if the model's weights are recorded
         return tensor.view(_INTEGERS[tensor.element_size()]).long()
     if tensor.stride(-1) != 1 or any(step % per_number for step in (*tensor.stride()[:-1], tensor.storage_offset())):
         tensor = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
@@ -304,5 +304,5 @@ def _bits(tensor: Tensor) -> Tensor:
 
 @cache
 def _odd_numbers(seed: int, count: int, device: Any) -> Tensor:
-    draw = torch.Generator().manual_seed(20_261_123 + seed)  # the global generator is the model's
+    draw = torch.Generator().manual_seed(20_261_123 + seed)  # a generator of its own leaves the model's random state unchanged
     return (torch.randint(-(2**62), 2**62, (count,), generator=draw) * 2 + 1).to(device)

@@ -1,4 +1,4 @@
-"""Sizes that a file declares, checked against its tensors before anything of that size is made."""
+"""Sizes that a file declares, checked against its tensors before memory of that size is allocated."""
 
 import math
 from collections.abc import Callable
@@ -14,16 +14,16 @@ from overt.lens.storage.tensor_cache import unexpanded
 
 _DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _DTYPES |= {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-_MAX_EMPTY = 2**20  # the largest product of the other sizes of a tensor that has a size of 0, and so takes no bytes in the file
+_MAX_EMPTY = 2**20  # _MAX_EMPTY: the largest product of the nonzero sizes of an empty tensor, which has no bytes to check
 _MAX_DIMENSIONS = 16
 
 
 def stored_tensors(read_stored: Callable[[str], Tensor]) -> Callable[[Any], Tensor]:
-    """A function that returns the tensor of [name, shape] in a file: the stored one, expanded to the declared shape.
+    """A function that returns a file's tensor for [name, shape]: the stored tensor, expanded to the declared shape.
 
     Raises TypeError or ValueError for a shape to which the stored tensor does not expand.
     """
-    read = cache(read_stored)  # layers that shared a tensor share it when it is loaded
+    read = cache(read_stored)  # layers that shared a tensor share the loaded one
 
     def get(name_and_shape: Any) -> Tensor:
         name, shape = name_and_shape
@@ -47,7 +47,7 @@ def stored_tensors(read_stored: Callable[[str], Tensor]) -> Callable[[Any], Tens
 
 
 def stored_whole(*tensors: Tensor | None) -> bool:
-    """Whether none of these tensors was expanded: every number of them is in the file."""
+    """Whether none of these tensors was expanded, so the file holds all of their numbers."""
     return all(tensor is None or unexpanded(tensor).shape == tensor.shape for tensor in tensors)
 
 

@@ -14,22 +14,22 @@ from overt.attention.biases import TensorBias
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Mask
 
-_LARGEST = 2**63 - 1  # as far as positions go in a tensor
-_OFFSET = 2**62  # so that a position and an offset have a sum
-# Fields that the class declares as Any, because callers may pass classes of their own: in a file they are overt's.
+_LARGEST = 2**63 - 1  # _LARGEST: the largest position in a tensor (int64)
+_OFFSET = 2**62  # _OFFSET: the largest offset, so that the sum of a position and an offset fits int64
+# _OURS: the types in a file of fields that accept any class from callers; a file holds only overt's own classes.
 _OURS = {("Both", "left"): Mask, ("Both", "right"): Mask, ("Either", "left"): Mask, ("Either", "right"): Mask}
-_OURS |= {("Documents", "query_ids"): Tensor}  # given, in a mask that is bound to its call
+_OURS |= {("Documents", "query_ids"): Tensor}  # never None in a mask that is bound to its call
 _OURS |= {("Not", "inner"): Mask, ("HeadsOfMask", "inner"): Mask, ("MaskWithExtra", "inner"): Mask}
-# Classes of measured numbers, which may be infinite or NaN.
+# _MEASURED: classes of measured numbers, which may be infinite or NaN.
 _MEASURED = {"Comparison", "CapturedSummary", "PatternScore"}
 _MAY_BE_INFINITE = {("Gaussian", "bandwidth"), ("Softmax", "temperature")}
 
 
 def checked(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    """The values with which a class is made, with ints converted to floats where it takes floats.
+    """The checked arguments of a class, with ints converted to floats for fields that are floats.
 
-    A field with a default may be missing: files are older than fields. Raises TypeError for a field that is missing otherwise, unknown
-    or of another type, and ValueError for a number out of range.
+    A field with a default may be missing, because a file may be older than the field. Raises TypeError for any other missing field, an
+    unknown field or another type, and ValueError for a number out of range.
 
     >>> from overt.attention.scores import Dot
     >>> checked(Dot, {"scale": 2, "softcap": None})
@@ -40,7 +40,7 @@ def checked(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     if not needed <= values.keys() <= hints.keys():
         raise TypeError(f"{kind.__name__} has the fields {', '.join(hints)}, not {', '.join(values)}")
     if kind is Call and isinstance(bias := values["bias"], Tensor):
-        values = {**values, "bias": TensorBias(bias)}  # as files before November 2026 have it
+        values = {**values, "bias": TensorBias(bias)}  # files before November 2026 hold a plain tensor
     return {name: _value(kind, name, value, hints[name]) for name, value in values.items()}
 
 
@@ -62,7 +62,7 @@ def _fits(value: Any, hint: Any) -> bool:
         many = inner[-1] is Ellipsis
         kinds = [inner[0]] * len(value) if many and isinstance(value, tuple) else inner
         return isinstance(value, tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
-    if isinstance(hint, typing.TypeVar):  # arrays of any library, which are tensors in a file
+    if isinstance(hint, typing.TypeVar):  # arrays of any library are tensors in a file
         return isinstance(value, Tensor)
     if origin is Callable:
         return False  # a file holds no code

@@ -1,7 +1,7 @@
-"""The recorded calls of all passes, each key stored once, and the calls that continue each other joined to one.
+"""The recorded calls of all passes: each key is stored once, and calls that continue each other are joined to one.
 
-A call that continues another (`continued.py`) is stored with the keys alone that it adds. When it is opened its keys are put
-together, and so are the queries of a whole sequence of calls: one call with a row for each token, in order of writing.
+A call that continues another (`continued.py`) is stored with only the keys that it adds. Opening it joins its keys, and also the
+queries of a whole sequence of calls: one call with a row for each token, in order of generation.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from overt.lens.storage.joined_mixers import joined_mixer
 
 
 class SequencePart(NamedTuple):
-    """What a sequence has of recorded call `call`: its first `queries` rows and the first `keys` of the keys that it added (None: all).
+    """A sequence's part of recorded call `call`: its first `queries` rows, and the first `keys` keys that the call added (None: all).
 
     `rows` are the sequences of that call (None: all, in order); `start` is the position of its first key in the joined call.
     """
@@ -35,9 +35,9 @@ class SequencePart(NamedTuple):
 
 
 class RecordedPasses(Sequence[Captured]):
-    """The recorded calls: as a sequence, those that continue each other joined, in the order in which they began.
+    """The recorded calls in order of their beginning; calls that continue each other are joined to one entry.
 
-    `stored` are the calls as they were recorded, and `continuations` how each one continues another.
+    `stored` holds the calls as recorded, and `continuations` how each call continues another.
     """
 
     def __init__(self):
@@ -47,13 +47,13 @@ class RecordedPasses(Sequence[Captured]):
         self._count = 0
 
     def append(self, captured: Captured, continuation: Continuation | None = None) -> int:
-        """Add a call and return its index. One that continues another has the keys alone that it adds, where it has keys."""
+        """Add a call and return its index. A call that continues another holds only the keys that it adds, if it has keys."""
         self.stored.append(captured)
         self.continuations.append(continuation)
         return len(self.stored) - 1
 
     def put_in_order(self, index: int, rows: tuple[int, ...] | None) -> None:
-        """Let the sequences of call `index` continue these ones of the call before it."""
+        """Let the sequences of call `index` continue the sequences `rows` of the call before it."""
         continuation = self.continuations[index]
         if continuation is not None and continuation.rows != rows:
             self.continuations[index], self._count = continuation._replace(rows=rows), -1
@@ -71,7 +71,7 @@ class RecordedPasses(Sequence[Captured]):
         return len(self._all())
 
     def by_pass(self, count: int) -> list[list[Captured]]:
-        """The calls of each of `count` passes, with all keys that each one had."""
+        """The calls of each of `count` passes, each call with all of its keys."""
         passes: list[list[Captured]] = [[] for _ in range(count)]
         for index, (captured, continuation) in enumerate(zip(self.stored, self.continuations, strict=True)):
             alone = captured if continuation is None else CallOfPass(**captured.facts, passes=self, index=index)
@@ -117,14 +117,14 @@ class RecordedPasses(Sequence[Captured]):
         )
 
     def added(self, index: int, first: int, stop: int | None, rows: tuple[int, ...] | None) -> tuple[Tensor, Tensor]:
-        """Keys and values `first` to `stop` of those that call `index` added, of these sequences."""
+        """Keys and values `first` to `stop` among the ones that call `index` added, for these sequences."""
         call = self._call(index).call
         after = 3 if call.query.ndim >= 4 else 2
         key, value = (select_entries(tensor[..., first:stop, :], rows, after) for tensor in (call.key, call.value))
         return key, value
 
     def opened(self, index: int) -> Captured:
-        """One call with all keys that it had."""
+        """One call with all of its keys."""
         continuation, captured = self.continuations[index], self.stored[index].opened()
         if continuation is not None and isinstance(captured, CapturedMixer):
             parts = self.parts(index)
@@ -202,12 +202,12 @@ class CallOfPass(Captured):
 
     @property
     def bytes(self) -> int:
-        """What is stored of this call."""
+        """The bytes stored for this call."""
         return self.passes.stored[self.index].bytes
 
     @property
     def read(self) -> tuple[RowsRead, ...]:
-        """Which tokens this pass and those before it read."""
+        """The tokens that this pass and the passes before it read."""
         return self.passes.read(self.passes.parts(self.index))
 
     def opened(self) -> Captured:
@@ -217,21 +217,21 @@ class CallOfPass(Captured):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CallOfPasses(CapturedCall):
-    """A call with keys of several passes, and which tokens these passes `read`; its queries are those of the last tokens."""
+    """A call with keys of several passes, which `read` these tokens; its queries belong to the last tokens."""
 
     read: tuple[RowsRead, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JoinedCall(Captured):
-    """Calls of several passes that continue each other, as one call; `parts` is what it has of each."""
+    """Calls of several passes that continue each other, as one call; `parts` lists its part of each."""
 
     passes: RecordedPasses
     parts: tuple[SequencePart, ...]
 
     @property
     def bytes(self) -> int:
-        """What is stored of all of them."""
+        """The bytes stored for all of these calls."""
         return sum(self.passes.stored[part.call].bytes for part in self.parts)
 
     @property
@@ -245,7 +245,7 @@ class JoinedCall(Captured):
 
 
 def composed(rows: tuple[int, ...] | None, chosen: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """The chosen ones of `rows`, where None means all of them in order.
+    """The `chosen` entries of `rows`; None means all in order.
 
     >>> composed((2, 0, 1), (1, 1)), composed(None, (1,)), composed((2, 0), None)
     ((0, 0), (1,), (2, 0))
@@ -254,7 +254,7 @@ def composed(rows: tuple[int, ...] | None, chosen: tuple[int, ...] | None) -> tu
 
 
 def joined(tensors: list[Tensor], unused: int = 0) -> Tensor:
-    """Positions of all tensors (..., N, D), and so many zeros after them."""
+    """The positions of all tensors (..., N, D) joined, with `unused` zeros after them."""
     lead = torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in tensors))
     if unused:
         tensors = [*tensors, tensors[0].new_zeros(unused, tensors[0].shape[-1])]

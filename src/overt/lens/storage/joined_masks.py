@@ -1,4 +1,4 @@
-"""The masks and biases of several passes as those of one call: each row keeps the keys that it had."""
+"""The masks and biases of several passes joined to one call: each row keeps its keys."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,9 +14,9 @@ from overt.lens.statistics.padding import uniform_rows
 
 
 class RowsOfPass(NamedTuple):
-    """The first `queries` rows of a call, of the sequences `rows` (None: all), whose keys are `start` to `stop` of the joined call.
+    """The first `queries` rows of a call, in the sequences `rows` (None: all); their keys are `start` to `stop` of the joined call.
 
-    A cache may have slots after them, of which only rows of padding that the model spreads evenly over all slots take anything.
+    A cache may have slots after these keys; only rows of padding, whose weights are uniform over all slots, attend to them.
     """
 
     captured: CapturedCall
@@ -27,11 +27,11 @@ class RowsOfPass(NamedTuple):
 
     @property
     def after(self) -> int:
-        """How many dimensions of a mask follow that of sequences."""
+        """The number of dimensions of a mask after the dimension of sequences."""
         return 3 if self.captured.call.query.ndim >= 4 else 2
 
     def ranges(self) -> tuple[Tensor, Tensor] | None:
-        """The range of keys of each row, (..., rows), in the joined call; None where a row's keys are not one range."""
+        """The range of each row's keys in the joined call, (..., rows); None if a row's keys are not one range."""
         captured = self.captured
         ranges = in_ranges(captured.call.mask, captured.queries, captured.keys, captured.call.query.device)
         if ranges is None:
@@ -48,7 +48,7 @@ class RowsOfPass(NamedTuple):
 
     @property
     def padding(self) -> Tensor | None:
-        """Which of all rows of the call, (..., Q), are padding that takes from unused slots; None if there are no such slots."""
+        """Whether each row of the call, (..., Q), is padding that attends to unused slots; None without unused slots."""
         call = self.captured.call
         if call.bias is None or self.captured.keys <= self.stop - self.start:
             return None
@@ -60,21 +60,21 @@ class RowsOfPass(NamedTuple):
         return select_entries(self.captured.call.query, self.rows, self.after)[..., : self.queries, :]
 
     def output(self) -> Tensor:
-        """The output of these rows, (..., rows, E), 0 for padding that takes from unused slots."""
+        """The output of these rows, (..., rows, E); 0 for padding that attends to unused slots."""
         output, padding = self.captured.output, self.padding
         if padding is not None:
             output = output.masked_fill(padding[..., None], 0)
         return select_entries(output, self.rows, self.after)[..., : self.queries, :]
 
     def block(self, piece: Any, rows: Tensor, keys: Tensor) -> Tensor:
-        """A block of the call's mask or bias, of these sequences."""
+        """A block of the call's mask or bias, for these sequences."""
         return select_entries(piece.block(rows, keys), self.rows, self.after)
 
 
 def joined_mask(parts: Sequence[RowsOfPass], keys: int) -> Any:
-    """The masks of all parts: None where every row has all keys, ranges where each row has one, else a mask that asks the parts.
+    """The masks of all parts: None if every row has all keys, ranges if each row has one range, else a mask that reads the parts.
 
-    Rows of padding that take from unused slots have no keys: the slots are no tokens.
+    Rows of padding that attend to unused slots get no keys, because the slots hold no tokens.
     """
     ranges = [part.ranges() for part in parts]
     if any(span is None for span in ranges):
@@ -84,7 +84,7 @@ def joined_mask(parts: Sequence[RowsOfPass], keys: int) -> Any:
 
 
 def joined_bias(parts: Sequence[RowsOfPass]) -> Any:
-    """The biases of all parts; None where none has one."""
+    """The biases of all parts; None if no part has one."""
     biases = [part.captured.call.bias for part in parts]
     return None if all(bias is None for bias in biases) else _JoinedBias(parts, biases)
 
@@ -116,7 +116,7 @@ class _Joined:
         return whole
 
     def where_none(self, inside: Tensor) -> Tensor:
-        """What a row of a part without a mask or bias has at each key."""
+        """The values for a row of a part without a mask or bias; `inside` marks the keys of its call."""
         raise NotImplementedError
 
 
@@ -133,7 +133,7 @@ class _JoinedMask(_Joined, Mask):
         return block & ~padding[..., None]
 
     def where_none(self, inside):
-        """All keys that it had."""
+        """Allow all keys of the row's call."""
         return inside
 
 
@@ -143,7 +143,7 @@ class _JoinedBias(_Joined, Bias):
     outside = 0.0
 
     def where_none(self, inside):
-        """Nothing is added."""
+        """Add 0."""
         return torch.zeros(len(inside), device=inside.device)
 
 

@@ -1,4 +1,4 @@
-"""Calls of a linear token mixer that go on with each other's state, stored with the positions alone that each one adds."""
+"""Calls of a linear token mixer that continue each other's state; each is stored with only the positions that it adds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,13 +17,13 @@ _BY_QUERY = ("query", "diagonal", "normalizer")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MixerOfPasses(CapturedMixer):
-    """A call of a mixer with positions of several passes, and which tokens these passes `read`."""
+    """A call of a mixer with positions of several passes, which `read` these tokens."""
 
     read: tuple[RowsRead, ...] = ()
 
 
 def alike(before: Recurrence, after: Recurrence) -> bool:
-    """Whether two recurrences have what the calls of one sequence have in common: heads, features, and what is None."""
+    """Whether two recurrences may belong to one sequence: equal heads and features, and the same fields None."""
 
     def common(recurrence: Recurrence) -> dict[str, tuple[int, ...]]:
         tensors = {name: tensor for name, tensor in recurrence.tensors.items() if name != "start"}
@@ -33,7 +33,7 @@ def alike(before: Recurrence, after: Recurrence) -> bool:
 
 
 def added_recurrence(recurrence: Recurrence, retained: int) -> Recurrence:
-    """The recurrence without its first `retained` positions, and without the state that it begins with."""
+    """The recurrence without its first `retained` positions and without its start state."""
     parts = {name: tensor[:, :, retained:] for name, tensor in recurrence.tensors.items() if name in _BY_KEY}
     return replace(recurrence, **parts, start=None)
 
@@ -41,7 +41,7 @@ def added_recurrence(recurrence: Recurrence, retained: int) -> Recurrence:
 def joined_mixer(
     facts: dict[str, Any], calls: Sequence[CapturedMixer], read: Sequence[RowsRead], all_queries: bool = True
 ) -> CapturedMixer:
-    """One call with the positions of these calls, of the sequences that are `read`, and the queries of all of them or of the last."""
+    """One call with the positions of these calls, in the sequences that are `read`, and the queries of all calls or of the last one."""
     rows = [text.rows for text in read]
     recurrences = [call.recurrence for call in calls]
 

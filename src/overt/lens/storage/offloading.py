@@ -1,4 +1,4 @@
-"""Where recorded tensors go: they move to the CPU, or into files."""
+"""Where recorded tensors are stored: on the CPU or in files."""
 
 import os
 import re
@@ -29,7 +29,7 @@ class OnCpu:
         self._cache = TensorCache()
 
     def store(self, call: Captured) -> Captured:
-        """The same call with every tensor on the CPU, where all of them may be already."""
+        """The call with every tensor on the CPU; tensors already there are not copied."""
         leaves: list[Any] = []
 
         def put(leaf: Any) -> int:
@@ -44,7 +44,7 @@ class OnCpu:
 
 
 class OnDisk:
-    """Writes recorded tensors to files in a private folder, which is removed with the last call that is in it."""
+    """Writes recorded tensors to files in a private folder, which is removed together with the last call in it."""
 
     def __init__(self):
         import_safetensors('offload="disk"')
@@ -57,20 +57,20 @@ class OnDisk:
 
     @property
     def free(self) -> int:
-        """Bytes that the folder's disk has left."""
+        """The free bytes of the folder's disk."""
         return shutil.disk_usage(self.folder).free
 
     def refusal(self, needed: int, recorded: int) -> InputError:
-        """The error for a call that needs more bytes than the disk has left."""
+        """The error for a call that needs more bytes than the disk has free."""
         got = f"{in_bytes(self.free)} for a call of {in_bytes(needed)}, after {in_bytes(recorded)} for others"
         return InputError(f"enough free disk space in {self.folder.parent}", got=got, fix=f"free disk space, {_LESS}")
 
     def store(self, call: Captured) -> "Offloaded":
-        """The same call, its tensors in files."""
+        """The call with its tensors in files."""
         return Offloaded(**call.facts, data=plain(call.frozen(), self._put), store=self, size=call.bytes)
 
     def get(self, name: Any) -> Any:
-        """What was stored under a name: a tensor is a view of its file, which is read when its numbers are used."""
+        """The value stored under a name: a tensor is a view of its file, read at first use."""
         if isinstance(name, str):
             return self._objects[name]
         file, shape = name
@@ -108,12 +108,12 @@ class Offloaded(Captured):
         return self.size
 
     def opened(self) -> Captured:
-        """The call, its tensors as views of their files."""
+        """The call with its tensors as views of their files."""
         return restored(self.data, self.store.get)
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file. Raises OSError where the system refuses, for example for a full disk."""
+    """Write a safetensors file. Raises OSError if the system refuses, for example because the disk is full."""
     files = import_safetensors()
     try:
         files.torch.save_file(tensors, path, metadata=metadata)

@@ -1,6 +1,6 @@
-"""What a recording holds as plain data: numbers, strings, lists and dictionaries, with its tensors put elsewhere.
+"""A recording as plain data: numbers, strings, lists and dictionaries, with its tensors stored separately.
 
-Only calls and registered pieces (`overt.attention.pieces`) are written and read, by their names; nothing that is read is run.
+Only calls and registered pieces (`overt.attention.pieces`) are written and read, by their names; no code from a file is run.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import overt.layers.parts.extra_keys
-import overt.lens.capture.written_out.weighted  # noqa: F401  # these two modules make pieces that recordings hold
+import overt.lens.capture.written_out.weighted  # noqa: F401  # these two modules register pieces of recordings
 from overt.attention import pieces
 from overt.attention.kernels.call import Call
 from overt.attention.summary import Summary
@@ -35,7 +35,7 @@ Check = Callable[[type, dict[str, Any]], dict[str, Any]]
 
 
 def plain(value: Any, put: Callable[[Any], Any]) -> Any:
-    """The value as plain data; `put` stores what is not, tensors above all, and gives plain data to find it by.
+    """The value as plain data; `put` stores anything else, such as tensors, and returns plain data that locates it.
 
     >>> from overt.attention.scores import Dot
     >>> plain(Dot(scale=0.5), put=str)
@@ -59,7 +59,7 @@ def plain(value: Any, put: Callable[[Any], Any]) -> Any:
 
 
 def restored(data: Any, get: Callable[[Any], Any], check: Check = lambda kind, values: values) -> Any:
-    """The value that `plain` was given; `get` finds what `put` stored, and `check` sees what each class is made with.
+    """The value that `plain` converted; `get` returns what `put` stored, and `check` checks the arguments of each class.
 
     >>> restored({"is": "Window", "with": {"before": 3, "after": 0, "offset": None}}, get=str)
     Window(before=3, after=0, offset=None)
@@ -113,7 +113,7 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def known(value: Any) -> bool:
-    """Whether nothing but tensors would have to be put elsewhere."""
+    """Whether the value is plain data except for tensors."""
     others: list[Any] = []
     plain(value, lambda leaf: others.append(leaf) if not isinstance(leaf, torch.Tensor) else None)
     return not others

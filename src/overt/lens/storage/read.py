@@ -1,4 +1,4 @@
-"""Read a recording from a safetensors file: whatever the file holds, nothing of it is run."""
+"""Read a recording from a safetensors file; no code from the file is run."""
 
 import os
 from collections.abc import Callable
@@ -20,10 +20,10 @@ from overt.lens.storage.write import FORMAT, METADATA
 from overt.lens.tokens import Tokens
 from overt.reading import parse_json, reason
 
-_READABLE = (2, FORMAT)  # in format 2 no call continues another
+_READABLE = (2, FORMAT)  # _READABLE: the formats that `load` accepts; in format 2 no call continues another
 _MAX_FORMAT = 1000
-_MAX_EMPTY_PASSES = 2**16  # passes of which no call was recorded
-# What code raises that is handed data of another kind, size or shape than it expects.
+_MAX_EMPTY_PASSES = 2**16  # _MAX_EMPTY_PASSES: the most passes without a recorded call that a file may declare at its end
+# _ERRORS_OF_BAD_DATA: exceptions from code that gets data of another kind, size or shape than it expects.
 _ERRORS_OF_BAD_DATA = (
     ValueError,
     TypeError,
@@ -37,10 +37,10 @@ _ERRORS_OF_BAD_DATA = (
 
 
 def load(path: str | os.PathLike[str]) -> Recording:
-    """Read a recording that `Recording.save` wrote: it answers as the one that was saved did, equal to the bit.
+    """Read a recording that `Recording.save` wrote: its results equal those of the saved recording to the bit.
 
-    Tensors are views of the file, read when they are looked at, on the CPU and in their own dtype. Nothing in the file is run. Raises
-    InputError for a file that is damaged, from elsewhere, or written by a newer overt.
+    Tensors are views of the file, read at first use, on the CPU and in their own dtype. No code in the file is run. Raises
+    InputError for a file that is damaged, is not a recording, or was written by a newer overt.
 
     >>> import tempfile, pathlib, torch, overt
     >>> attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -109,7 +109,7 @@ def _recording(saved: dict[str, Any], tensor: Callable[[str], Tensor]) -> Record
 
 
 def _refusal(parts: Any) -> InputError | None:
-    """Why nothing was recorded; None where it was, or where an older overt wrote the file."""
+    """The reason why nothing was recorded; None if there are calls, or if an older overt wrote the file."""
     if parts is None:
         return None
     if not isinstance(parts, list) or len(parts) != 3 or not all(isinstance(part, str) for part in parts):

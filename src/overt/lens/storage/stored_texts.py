@@ -1,4 +1,4 @@
-"""The token ids that a model read, and the words of a tokenizer, as plain data of a file; files of older overt have neither."""
+"""The token ids that a model read and a tokenizer's words as plain data of a file; files of older versions have neither."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _MAX_ID = 2**31
 
 
 def stored_texts(texts: Texts, put: Callable[[Any], Any]) -> dict[str, Any]:
-    """The lookups, with their tensors put elsewhere, and the entries of the ids in them."""
+    """The lookups, with their tensors stored by `put`, and the vocabulary entries of their ids."""
     lookups = [
         {"pass": lookup.pass_index, "owner": lookup.owner, "order": lookup.order, "rows": lookup.rows, "ids": put(lookup.ids)}
         for lookup in texts.lookups
@@ -40,7 +40,7 @@ def _stored(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def restored_texts(saved: dict[str, Any] | None, get: Callable[[Any], Any]) -> Texts:
-    """The same texts. Raises an error of bad data where they are not what `stored_texts` writes."""
+    """The texts that `stored_texts` wrote. Raises one of `_ERRORS_OF_BAD_DATA` for anything else."""
     if saved is None:
         return Texts()
     lookups = [_lookup(item, get(item["ids"])) for item in saved["lookups"]]
@@ -64,7 +64,7 @@ def _lookup(saved: dict[str, Any], ids: Tensor) -> Lookup:
 
 
 def _cuts(saved: list[dict[str, Any]], seconds: list[Any]) -> Cuts:
-    """The same cuts. Raises an error of bad data where one is of another type, or names more positions than a call can have."""
+    """The saved cuts. Raises one of `_ERRORS_OF_BAD_DATA` for another type, or for more positions than a call can have."""
     cuts = []
     for item in saved:
         grid, numbers = item["grid"], [item["pass_index"], item["step"], *item["grid"]]

@@ -1,4 +1,4 @@
-"""Tensors whose numbers are shared: work on those of many layers is done once, and repeated numbers are cut."""
+"""Tensors that share memory: results are computed once for all layers, and expanded dimensions are cut."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 
 class TensorCache:
-    """Makes something of a tensor, and gives it again for the same memory, which the layers of a model share: masks above all."""
+    """Computes a result of a tensor once, and returns it again for the same memory: layers share tensors, such as masks."""
 
     def __init__(self):
         self._made: dict[tuple[Any, ...], tuple[StorageWeakRef, Any]] = {}
@@ -16,7 +16,7 @@ class TensorCache:
     def __call__(
         self, tensor: Tensor, make: Callable[[Tensor], Any], still: Callable[[Any, Tensor], bool] | None = None
     ) -> Any:
-        """What `make` gives for the tensor; what it gave before, where nothing was written there since, or `still` says so."""
+        """`make(tensor)`, cached until the memory is written to or `still(result, tensor)` is false."""
         self._made = {key: made for key, made in self._made.items() if not made[0].expired()}
         storage = tensor.untyped_storage()
         version = None if tensor.is_inference() else tensor._version
@@ -27,7 +27,7 @@ class TensorCache:
 
 
 def unexpanded(tensor: Tensor) -> Tensor:
-    """The tensor with its expanded dimensions, those of stride 0, cut to size 1.
+    """The tensor with its expanded dimensions (stride 0) cut to size 1.
 
     >>> import torch
     >>> unexpanded(torch.arange(3)[:, None].expand(3, 4)).shape

@@ -1,4 +1,4 @@
-"""Whether the parts of a call that was read from a file fit together as those of a recorded call do."""
+"""Checks that the parts of a call from a file fit together like the parts of a recorded call."""
 
 import math
 from dataclasses import fields, replace
@@ -25,7 +25,7 @@ from overt.lens.storage.declared_sizes import fits_the_call, stored_whole
 from overt.lens.storage.joined import RecordedPasses
 from overt.lens.storage.joined_mixers import alike
 
-MAX_DEPTH = 64  # levels of masks or biases inside each other
+MAX_DEPTH = 64  # MAX_DEPTH: the most levels of masks or biases inside each other
 _MAX_HEADS = 2**16
 _INTEGERS = (torch.int32, torch.int64)
 _OPTIONAL = {"lse", "map_max", "sink", "support"}
@@ -33,7 +33,7 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def checked_continuation(numbers: Any, calls: RecordedPasses) -> Continuation:
-    """How the next call continues one of `calls`, if such a call can be continued so. Raises TypeError or ValueError."""
+    """How the next call continues one of `calls`. Raises TypeError or ValueError if that is impossible."""
     if not isinstance(numbers, list) or len(numbers) != len(Continuation._fields):
         raise TypeError("how one of its calls continues another is not six fields")
     before, rows, first, retained, written, dropped = numbers
@@ -51,7 +51,7 @@ def checked_continuation(numbers: Any, calls: RecordedPasses) -> Continuation:
 
 
 def checked_call(call: Any, calls: RecordedPasses, continuation: Continuation | None = None) -> Captured:
-    """The call, if the types and shapes of its parts are those of a recorded one. Raises TypeError or ValueError."""
+    """The call, checked. Raises TypeError or ValueError if the types or shapes of its parts do not fit together."""
     if not isinstance(call, CapturedCall | CapturedMixer | CapturedSummary):
         raise TypeError("one of its calls is not a call")
     numbers = (call.number, call.call_index, call.pass_index, call.total, call.batch, call.queries, call.keys)
@@ -70,7 +70,7 @@ def checked_call(call: Any, calls: RecordedPasses, continuation: Continuation | 
 
 
 def _check_continues(call: Captured, before: Captured, continuation: Continuation) -> None:
-    """Refuse a call that has other heads, features or sequences than the one that it continues."""
+    """Refuse a call whose heads, features or sequences differ from those of the call that it continues."""
     sequences = before.batch if continuation.rows is None else len(continuation.rows)
     _require((call.layer, call.heads, call.batch) == (before.layer, before.heads, sequences), "the call before it")
     _require(continuation.written <= call.keys and call.keys in (continuation.written, before.keys), "its lengths")
@@ -112,7 +112,7 @@ def _check_call(captured: CapturedCall, keys: int) -> None:
 
 
 def _check_mixer(captured: CapturedMixer, keys: int) -> None:
-    """Refuse a recurrence of other sizes than its call, of which `keys` positions are stored."""
+    """Refuse a recurrence whose sizes differ from its call's; `keys` positions of the call are stored."""
     recurrence, output = captured.recurrence, captured.output
     tensors = (*recurrence.tensors.values(), output)
     _require(stored_whole(*tensors) and all(tensor.dtype in _FLOATS for tensor in tensors), "the sizes of its tensors")
@@ -125,7 +125,7 @@ def _check_mixer(captured: CapturedMixer, keys: int) -> None:
 
 @torch.no_grad()
 def _computes(call: Call) -> bool:
-    """Whether score and normalizer give the last query and the last key a score and a weight that broadcast to the call."""
+    """Whether score and weight of the last query and the last key can be computed, with shapes that broadcast to the call."""
     score, normalizer, shape_of_call = call.score, call.normalizer, (*call.batch, call.queries, call.keys)
     one = widened(replace(call, query=call.query[..., -1:, :], key=call.key[..., -1:, :], value=call.value[..., -1:, :]))
     scores = score(one.query, one.key)
@@ -181,7 +181,7 @@ def _check_summary(call: CapturedSummary) -> None:
 
 
 def depth(piece: Any) -> int:
-    """How many levels of masks or biases inside each other this one has."""
+    """The number of nested levels of masks or biases in this one."""
     todo, deepest = [(piece, 1)], 0
     while todo:
         item, level = todo.pop()
@@ -201,13 +201,13 @@ def _require(fits: bool, what: str) -> None:
 
 
 def _holds_heads(captured: CapturedCall | CapturedMixer, count: int) -> bool:
-    """Whether a call has so many heads, and the recorded ones are among them."""
+    """Whether a call holds `count` heads, and the recorded heads are among them."""
     copies = captured.copies
     return _subset(copies, captured.total) and len(copies) == count and {*captured.heads} <= {*copies}
 
 
 def _subset(heads: Any, total: int) -> bool:
-    """Whether these are heads of `total`, none of them twice."""
+    """Whether these are heads of `total`, without duplicates."""
     return (
         isinstance(heads, tuple)
         and len({*heads}) == len(heads)

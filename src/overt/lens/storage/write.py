@@ -22,12 +22,12 @@ from overt.lens.storage.tensor_cache import TensorCache, unexpanded
 from overt.lens.storage.validate import MAX_DEPTH, depth
 
 FORMAT = 3
-METADATA = "overt.recording"  # the key in the file's metadata under which a recording is
-_MAX_METADATA = 90 * 10**6  # bytes of a header that readers of safetensors accept, with room for the tensors' own
+METADATA = "overt.recording"  # METADATA: the recording's key in the file's metadata
+_MAX_METADATA = 90 * 10**6  # _MAX_METADATA: the most bytes of metadata that leave room for the tensors in a readable header
 
 
 def write(recording: RecordedCalls, calls: RecordedPasses, path: str | os.PathLike[str]) -> None:
-    """Write a recording, whose calls these are, as one file, whole or not at all; `Recording.save` says more."""
+    """Write a recording with these calls as one file, whole or not at all; see `Recording.save`."""
     writer = _Writer()
     fields = {
         "format": FORMAT,
@@ -76,7 +76,7 @@ class _Writer:
     def _name(self, tensor: Tensor) -> str:
         name = str(len(self.tensors))
         tensor = unexpanded(tensor).cpu().contiguous()
-        # safetensors refuses two names for one memory.
+        # safetensors refuses two names for the same memory.
         storage = tensor.untyped_storage()._cdata
         self.tensors[name] = tensor.clone() if storage in self._storages else tensor
         self._storages.add(storage)
@@ -84,9 +84,9 @@ class _Writer:
 
 
 def _portable(call: Captured) -> Captured:
-    """The call with the bool tensor that a mask of the caller's own makes, wrapped so that the kernels treat it as a custom mask.
+    """The call with a custom mask as its bool tensor, wrapped so that the kernels still treat it as a custom mask.
 
-    So computations take the same path as before saving, and their results are the same to the bit.
+    Computations then take the same path as before saving, so their results are equal to the bit.
     """
     if isinstance(call, CapturedCall) and max(depth(call.call.mask), depth(call.call.bias)) > MAX_DEPTH:
         got, fix = f"more levels in {call.layer}", "pass them as one tensor"
