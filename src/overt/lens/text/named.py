@@ -9,8 +9,8 @@ from typing import Any
 from overt.drawing.numbers import visible
 from overt.errors import InputError, KindError
 
-_MARKS = ("##", "Ġ", "▁")  # how vocabularies mark the beginning or the continuation of a word, where tokens are raw pieces
-_PIECES = 12  # tokens that one word is looked for in
+_MARKS = ("##", "Ġ", "▁")  # _MARKS: marks of the beginning or continuation of a word in raw pieces of a vocabulary
+_PIECES = 12  # _PIECES: the most tokens that may spell one word
 _LISTED = 12
 _OF_ONE_TEXT = "read one text, as head.of_text(0) of a batch, or pass a number"
 
@@ -18,8 +18,8 @@ _OF_ONE_TEXT = "read one text, as head.of_text(0) of a batch, or pass a number"
 def position_named(what: str, name: Any, words: Sequence[Sequence[str]] | None, length: int) -> int:
     """The position, counted from 0, of a query or key: a number, a word ("it"), or a word and its occurrence ("the:2").
 
-    Case counts only if the word occurs in both cases. Raises KindError for what is neither, InputError for a number beyond the text, a
-    word that is not there, that occurs several times, or that is several tokens.
+    Case counts only if the word occurs in both cases. Raises KindError for another type, InputError for a number beyond the text and
+    for a word that does not occur, occurs several times, or is several tokens.
 
     >>> position_named("query", "it:2", [["it", "saw", "it"]], 3), position_named("key", -1, None, 3)
     (2, 2)
@@ -73,7 +73,7 @@ def _chosen(what: str, name: str, sentence: Sequence[str]) -> tuple[int, ...]:
 
 
 def numbered_occurrences(what: str, name: str, sentence: Sequence[str]) -> list[tuple[int, ...]]:
-    """The tokens of each occurrence of a word, or of the one that it numbers, "the:2". Raises InputError for a number beyond the last."""
+    """The tokens of each occurrence of a word, or of a numbered one, "the:2". Raises InputError for a number beyond the last."""
     matches, (text, _, count) = occurrences(name, sentence), name.rpartition(":")
     numbered = occurrences(text, sentence) if not matches and text and count.isdigit() else []
     if numbered and not 1 <= int(count) <= len(numbered):
@@ -84,7 +84,7 @@ def numbered_occurrences(what: str, name: str, sentence: Sequence[str]) -> list[
 
 
 def occurrences(name: str, sentence: Sequence[str]) -> list[tuple[int, ...]]:
-    """The tokens of each occurrence of a word: whole words of the text if tokens know their spans, else tokens, else runs that spell it.
+    """The tokens of each occurrence of a word: whole words if tokens have spans, else equal tokens, else runs that spell the word.
 
     >>> occurrences("It", ["it", "saw", "a", "##n", "it"]), occurrences("an", ["it", "saw", "a", "##n", "it"])
     ([(0,), (4,)], [(2, 3)])
@@ -93,7 +93,7 @@ def occurrences(name: str, sentence: Sequence[str]) -> list[tuple[int, ...]]:
 
 
 def _whole_words(name: str, sentence: Sequence[str]) -> list[tuple[int, ...]]:
-    """The tokens that spell the name where it is a word of the text, by the spans that a tokenizer knows."""
+    """The tokens of each whole word of the text that equals the name, by the tokenizer's spans."""
     spans = [getattr(token, "span", None) for token in sentence]
     if not name or not sentence or any(span is None for span in spans):
         return []
@@ -119,7 +119,7 @@ def _whole_words(name: str, sentence: Sequence[str]) -> list[tuple[int, ...]]:
 
 
 def _equal_tokens(name: str, sentence: Sequence[str]) -> list[tuple[int, ...]]:
-    """The single tokens that are the name, as they are read or as the tokenizer spells them; case counts if it decides."""
+    """The single tokens that equal the name, as text or as the tokenizer's piece; case counts only if it decides."""
     plain, wanted = [_bare(str(token)) for token in sentence], _bare(name)
     for same in (
         lambda position: plain[position] == wanted or getattr(sentence[position], "piece", None) == name,

@@ -5,10 +5,10 @@ from overt.lens.text.vocabulary import Vocabulary
 
 
 def token_id(text: str, vocabulary: Vocabulary | None) -> int:
-    """The id of the one token that a text is: as a piece of the tokenizer ("Ġmodel", "##s"), as it encodes it, or as the token decodes.
+    """The id of the token that equals a text: by the tokenizer's piece ("Ġmodel", "##s"), by encoding, or by decoding.
 
-    So " model" is the token with a space before it in every spelling of spaces, and "model" the one without where there is one. Raises
-    InputError without a tokenizer, and for a text that is several tokens, none, or several tokens' text.
+    " model" is the token with a space before it in every spelling of spaces, and "model" the one without a space if there is one.
+    Raises InputError without a tokenizer, and for a text that is several tokens, no token, or the text of several ids.
     """
     if vocabulary is None:
         raise InputError(
@@ -28,7 +28,7 @@ def token_id(text: str, vocabulary: Vocabulary | None) -> int:
 
 
 def _by_piece(text: str, vocabulary: Vocabulary) -> list[int]:
-    """The ids of a piece among the entries of a recording that was loaded."""
+    """The ids of a piece among the entries of a loaded recording."""
     loaded = vocabulary.number is None
     return [number for number, entry in vocabulary.entries.items() if entry.piece == text] if loaded else []
 

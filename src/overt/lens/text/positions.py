@@ -1,4 +1,4 @@
-"""What the positions of pictures and sound are: patches by row and column, and seconds, read from the convolutions that cut them."""
+"""Names of positions in pictures (row and column) and sound (seconds), read from the convolutions that cut the input."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from overt.errors import InputError
 from overt.lens.text.tokens_of_text import Token
 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
-_BESIDE = 5  # positions of no patch before the patches, at most: a class token and four registers
+_BESIDE = 5  # _BESIDE: the most positions before the patches: a class token and four registers
 _LETTERS = {1: "t", 2: "rc", 3: "trc"}
 _NAMES = {"t": "time", "r": "row", "c": "column"}
 
@@ -17,8 +17,8 @@ _NAMES = {"t": "time", "r": "row", "c": "column"}
 class Cut(NamedTuple):
     """A convolution of the module `name` that cut an input into a `grid` of positions, in the pass `pass_index`.
 
-    `whole` says that its parts lie side by side, as patches do. In sound one position is so many `step`s of the input, samples or, if it is
-    not `raw`, frames of a spectrogram. `owner` is the innermost module around it that attends, once this is known.
+    `whole` is true if its parts do not overlap, like patches. In sound, one position is `step` samples of the input, or `step` frames of
+    a spectrogram if not `raw`. `owner` is the innermost module around the convolution that attends, once it is known.
     """
 
     pass_index: int
@@ -31,13 +31,13 @@ class Cut(NamedTuple):
 
     @property
     def positions(self) -> int:
-        """How many positions there are."""
+        """The number of positions."""
         return math.prod(self.grid)
 
 
 @dataclass(eq=False)
 class Cuts:
-    """All cuts of a recording, the layers that attended, and how many seconds a sample and a frame are, where this is known."""
+    """All cuts of a recording, the layers that attended, and the seconds of a sample and of a frame if they are known."""
 
     cuts: list[Cut] = field(default_factory=list)
     layers: dict[str, None] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Cuts:
     def add(
         self, name: str, pass_index: int, sizes: Sequence[int], grid: Sequence[int], kernel: Sequence[int], stride: Any
     ) -> None:
-        """A convolution ran: from an input (B, C, …) of these sizes to a grid, with its matrix (C, C, …) of these sizes."""
+        """Add a convolution from an input (B, C, …) to a grid, with a weight (C, C, …), by their sizes."""
         strides = (stride,) * len(grid) if isinstance(stride, int) else tuple(stride) * (1 if len(stride) > 1 else len(grid))
         step, raw = 1, False
         if len(grid) == 1:
@@ -71,9 +71,9 @@ class Cuts:
         return [cut if cut.owner is not None else cut._replace(owner=_around(cut.name, self.layers)) for cut in self.cuts]
 
     def names(self, layer: str, pass_index: int, length: int, other: bool) -> list[list[Token]] | None:
-        """The names of a call's queries or keys, one list for all sequences of its batch; None where no cut fits.
+        """The names of a call's queries or keys, one list for all sequences of its batch; None if no cut fits.
 
-        For the keys of attention between two sequences, an `other` one than the queries', they are those of any cut that has as many.
+        The keys of cross-attention (`other`) take the names of any cut with as many positions.
         """
         if not other and _is_decoder_layer(layer, self.layers):
             return None
@@ -111,7 +111,7 @@ class Cuts:
 
 
 def read_rate(processor: Any) -> tuple[float, float | None] | None:
-    """The seconds of a sample and of a frame of a spectrogram, by a feature extractor or a processor that holds one; None without."""
+    """The seconds of a sample and of a spectrogram's frame, from a feature extractor or a processor that holds one; else None."""
     extractor = getattr(processor, "feature_extractor", processor)
     rate, hop = (getattr(extractor, name, None) for name in ("sampling_rate", "hop_length"))
     if not isinstance(rate, int | float) or rate <= 0:
@@ -120,7 +120,7 @@ def read_rate(processor: Any) -> tuple[float, float | None] | None:
 
 
 def check_sound(cuts: Cuts) -> None:
-    """Raise InputError where no convolution cut sound whose rate is known."""
+    """Raise InputError if no convolution cut sound of a known rate."""
     if not cuts.known:
         raise InputError(
             "a model that cuts sound by convolutions, for a feature extractor",
@@ -130,7 +130,7 @@ def check_sound(cuts: Cuts) -> None:
 
 
 def _patch(number: int, grid: tuple[int, ...]) -> tuple[str, str]:
-    """A patch as "r3c7", and in words; a part of a film has its time before it.
+    """A patch as "r3c7" and in words; a part of a film begins with its time.
 
     >>> _patch(10, (3, 4))
     ('r2c2', 'row 2, column 2')
@@ -145,7 +145,7 @@ def _patch(number: int, grid: tuple[int, ...]) -> tuple[str, str]:
 
 
 def _around(name: str, layers: Iterable[str]) -> str | None:
-    """The innermost module around a convolution that attends; None where none does."""
+    """The innermost attending module around a convolution; None if there is none."""
     parts = name.split(".")
     owners = [".".join(parts[:count]) for count in range(len(parts) - 1, -1, -1)]
     return next((owner for owner in owners if any(inside(layer, owner) for layer in layers)), None)
@@ -157,5 +157,5 @@ def inside(layer: str, owner: str | None) -> bool:
 
 
 def _is_decoder_layer(layer: str, layers: Iterable[str]) -> bool:
-    """Whether a layer is of a decoder next to an encoder, whose positions are no parts of the input."""
+    """Whether a layer belongs to a decoder next to an encoder, so its positions are not parts of the input."""
     return "decoder" in layer and any("encoder" in layer and "decoder" not in layer for layer in layers)

@@ -9,12 +9,12 @@ from typing import Any
 
 _FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-NO_SPACE = b"\0"  # takes the space after it away: words between spaces write "didn ' t"
+NO_SPACE = b"\0"  # NO_SPACE: a mark that removes the space after it, because pieces between spaces spell "didn ' t"
 _NO_SPACE_BEFORE = frozenset(".,?!")
 
 
 def well_formed(text: str) -> str:
-    """A text that can be written in UTF-8: halves of a character, as JSON escapes them, are joined, and single ones become U+FFFD.
+    """A text that UTF-8 can encode: surrogate pairs, as JSON escapes them, are joined, and lone surrogates become U+FFFD.
 
     >>> well_formed("a\\ud83d\\ude00b"), well_formed("\\ud83d!")
     ('a😀b', '�!')
@@ -26,11 +26,11 @@ def well_formed(text: str) -> str:
 
 @dataclass(frozen=True)
 class Spelling:
-    """The marks of a vocabulary. Pieces of one without any mark are words between spaces.
+    """The marks of a vocabulary's pieces. Without marks, pieces are words between spaces.
 
     `byte_level` pieces are written in GPT-2's alphabet of bytes; `space` represents a space inside a piece ("▁"); a piece that
-    begins with `continues` ("##") goes on in the same word; `ends` ("</w>") closes a word, and `joins` ("@@") does not. `spelled` pieces
-    are the text itself, and `latin` ones the letters of Latin-1, one for each byte (ByT5).
+    begins with `continues` ("##") continues the word; `ends` ("</w>") ends a word, and `joins` ("@@") does not. `spelled` pieces
+    are the text itself, and `latin` pieces are letters of Latin-1, one for each byte (ByT5).
     """
 
     byte_level: bool = False
@@ -42,7 +42,7 @@ class Spelling:
     latin: bool = False
 
     def piece_bytes(self, piece: str) -> bytes:
-        """The bytes of text that a piece represents, with the space before or after it.
+        """The bytes of text that a piece represents, including a space before or after it.
 
         >>> Spelling(byte_level=True).piece_bytes("Ġanimal"), Spelling(continues="##").piece_bytes("##s")
         (b' animal', b's')
@@ -55,7 +55,7 @@ class Spelling:
             return piece.encode("latin-1")
         if (fallback := _FALLBACK.fullmatch(piece)) is not None:
             return bytes.fromhex(fallback[1])
-        if self.byte_level or self.spelled or self.latin:  # a token that was added to the vocabulary represents itself
+        if self.byte_level or self.spelled or self.latin:  # a token added to the vocabulary represents itself
             return encoded(piece)
         if self.space:
             return encoded(piece.replace(self.space, " "))
@@ -84,7 +84,7 @@ def encoded(text: str) -> bytes:
 def byte_of_letter() -> dict[str, int]:
     """The byte that each letter of byte-level pieces represents (Radford et al. 2019, section 2.2, and GPT-2's encoder.py).
 
-    Printable bytes of Latin-1 stand for themselves, the other ones, in order, for the letters from U+0100 on.
+    Printable bytes of Latin-1 are written as themselves, the other bytes, in order, as the letters from U+0100 on.
 
     >>> byte_of_letter()["A"], byte_of_letter()["Ġ"], len(byte_of_letter())
     (65, 32, 256)
@@ -123,7 +123,7 @@ def _steps(decoder: dict[str, Any]) -> Iterable[dict[str, Any]]:
 
 
 def spelling_of_pieces(pieces: Iterable[str]) -> Spelling:
-    """The spelling of a vocabulary whose decoder is code: by the marks that its pieces have.
+    """The spelling of a vocabulary, recognised by the marks of its pieces, if its decoder is code.
 
     >>> spelling_of_pieces(["the", "##s", "[CLS]"]).continues
     '##'

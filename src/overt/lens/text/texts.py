@@ -1,4 +1,4 @@
-"""The texts that a model read: the token ids that it looked up, pass by pass, matched with its calls and decoded."""
+"""The texts that a model read: its token ids by pass, matched with its calls and decoded."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -14,15 +14,16 @@ from overt.lens.text.positions import Cuts, check_sound, inside, read_rate
 from overt.lens.text.tokens_of_text import DecodedText, Token, decoded
 from overt.lens.text.vocabulary import Vocabulary, read_vocabulary
 
-_TELLING, _SMALLER = 4, 4  # ids that show a pattern; how many times fewer rows a table of kinds has
+_TELLING = 4  # _TELLING: the fewest ids in a row whose pattern shows a table of positions (they count up) or kinds (all equal)
+_SMALLER = 4  # _SMALLER: a table holds kinds if another table, read with ids of the same shape, has more than 4 times its rows
 
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
     """Token ids (B, N) that the module `owner` of a model, or a module inside it, looked up in a table of `rows` rows.
 
-    `owner` is "" for the model itself. `order` counts the lookups of one owner in the pass `pass_index`, from 0: a model that reads two
-    texts has two.
+    `owner` is "" for the model itself. `order` counts the lookups of one owner in the pass `pass_index`, from 0: a model that reads
+    two texts makes two lookups.
     """
 
     pass_index: int
@@ -39,9 +40,9 @@ class Lookup:
 
 @dataclass(eq=False)
 class Texts:
-    """All lookups of a recording, and the vocabulary that makes words of them, if there is one; patches and seconds without one.
+    """All lookups of a recording, the vocabulary that decodes them, if any, and the names of patches and seconds.
 
-    `reordered` says of a pass whose sequences continue other ones of the pass before, as in beam search, which ones they continue.
+    `reordered` maps a pass whose sequences changed order, as in beam search, to the sequences of the previous pass that they continue.
     """
 
     lookups: list[Lookup] = field(default_factory=list)
@@ -52,7 +53,7 @@ class Texts:
 
     @classmethod
     def with_tokenizer(cls, tokenizer: Any, model: nn.Module) -> "Texts":
-        """No lookups yet, and the vocabulary of a tokenizer. Raises InputError where it is not that of the model's tables."""
+        """Empty texts with the vocabulary of a tokenizer. Raises InputError if it does not fit the model's tables."""
         if tokenizer is None:
             return cls()
         texts = cls()
@@ -64,28 +65,28 @@ class Texts:
         return texts
 
     def use(self, tokenizer: Any) -> None:
-        """Name positions by a tokenizer, a processor or a feature extractor from here on, as `with_tokenizer` and `check` do."""
+        """Name positions by a tokenizer, a processor or a feature extractor, with the checks of `with_tokenizer` and `check`."""
         self.hear(tokenizer)
         if not self.only_sound(tokenizer):
             self.attach(read_vocabulary(tokenizer))
         self.check()
 
     def hear(self, tokenizer: Any) -> None:
-        """Take the rate of sound from a processor or a feature extractor that has one."""
+        """Read the rate of sound from a processor or a feature extractor, if it has one."""
         if (rate := read_rate(tokenizer)) is not None:
             self.cuts.sample, self.cuts.frame = rate
 
     def only_sound(self, tokenizer: Any) -> bool:
-        """Whether this is a feature extractor of sound, without words."""
+        """Whether the tokenizer is a feature extractor of sound without words."""
         return read_rate(tokenizer) is not None and not hasattr(tokenizer, "tokenizer")
 
     @property
     def known(self) -> bool:
-        """Whether positions have words, of a vocabulary or of what cut a picture or sound."""
+        """Whether positions have names, from a vocabulary or from the cuts of a picture or sound."""
         return self.vocabulary is not None or self.cuts.known
 
     def check(self) -> None:
-        """Raise InputError where the ids are not the vocabulary's, or where there are none and no sound either."""
+        """Raise InputError if the ids are not the vocabulary's, or if the model read neither ids nor sound."""
         if self.vocabulary is None:
             return check_sound(self.cuts)
         if not self.lookups and self.cuts.sample is not None and self.cuts.known:
@@ -99,7 +100,7 @@ class Texts:
         return self.attach(self.vocabulary)
 
     def attach(self, vocabulary: Vocabulary) -> None:
-        """Decode with this vocabulary from here on. Raises InputError where the ids are not its own."""
+        """Use this vocabulary for decoding. Raises InputError if it lacks one of the ids."""
         rows = [ids for lookup in self.lookups for ids in lookup.ids.tolist()]
         for lookup in self.lookups:
             vocabulary.check_rows(lookup.rows)
@@ -110,7 +111,7 @@ class Texts:
         self.vocabulary, self._words = vocabulary, {}
 
     def read_with(self, tokenizer: Any) -> Vocabulary | None:
-        """The vocabulary of a tokenizer, checked against the ids; the one that these texts have for None. They keep theirs."""
+        """The vocabulary of a tokenizer, checked against the ids, or for None the texts' own; the texts keep their own."""
         if tokenizer is None:
             return self.vocabulary
         vocabulary = read_vocabulary(tokenizer)
@@ -118,9 +119,9 @@ class Texts:
         return vocabulary
 
     def tokens_of_call(self, layer: str, pass_index: int, batch: int, length: int, other: bool) -> list[list[Token]] | None:
-        """The tokens of a call's queries or keys, one list for each sequence of its batch; None where no text fits.
+        """The tokens of a call's queries or keys, one list for each sequence of its batch; None if no text fits.
 
-        Those of an `other` text than the queries' are the keys of attention between two.
+        The keys of cross-attention come from an `other` text than the queries.
         """
         near = self._near(layer, pass_index)
         if other:
@@ -129,12 +130,12 @@ class Texts:
         return self.cuts.names(layer, pass_index, length, other) if words is None else words
 
     def tokens_of_passes(self, layer: str, read: Sequence[RowsRead], batch: int) -> list[list[Token]] | None:
-        """The tokens of passes that continue each other, one list for each sequence; None where a pass read others."""
+        """The tokens of passes that continue each other, one list for each sequence; None if a pass read other texts."""
         ids = None if self.vocabulary is None else self.ids_of_passes(layer, read, batch)
         return None if ids is None else [item.tokens for item in self._decoded(ids)]
 
     def ids_of_passes(self, layer: str, read: Sequence[RowsRead], batch: int) -> Tensor | None:
-        """The ids (batch, N) that passes read around a layer, in order of writing; None where a pass read others, or none."""
+        """The ids (batch, N) that passes read around a layer, in order; None if a pass read other texts, or no ids."""
         parts = []
         for rows in read:
             near = self._near(layer, rows.pass_index)
@@ -159,7 +160,7 @@ class Texts:
         return [] if ids is None else [item.text for item in self._decoded(ids)]
 
     def _streams(self, pass_index: int) -> list[tuple[str, int]]:
-        """The texts, (owner, order), that were read by this pass, in order of first reading."""
+        """The texts (owner, order) that this pass read, in order of first reading."""
         return list(dict.fromkeys((lookup.owner, lookup.order) for lookup in self.lookups if lookup.pass_index <= pass_index))
 
     def _near(self, layer: str, pass_index: int) -> list[tuple[str, int]]:
@@ -175,15 +176,15 @@ class Texts:
             ids = self._ids(stream, pass_index, length)
             if ids is not None and batch % len(ids) == 0:
                 tokens = [item.tokens[len(item.tokens) - length :] for item in self._decoded(ids)]
-                # An encoder's text is read once for all beams of its decoder, which are neighbours in the batch.
+                # An encoder reads its text once for all beams of its decoder, which are neighbours in the batch.
                 return tokens if len(ids) in (1, batch) else [token for token in tokens for _ in range(batch // len(ids))]
         return None
 
     def _ids(self, stream: tuple[str, int], pass_index: int, length: int) -> Tensor | None:
-        """The last ids of a text up to a pass, so many or, after a window that drops some, more: (B, N); None where they do not fit."""
+        """The last ids (B, N) of a text up to a pass, N ≥ `length` if a window dropped keys; None if they do not fit."""
         mine = [lookup for lookup in self.lookups if (lookup.owner, lookup.order) == stream]
         parts: list[Tensor] = []
-        rows: Tensor | None = None  # the sequences of an earlier pass that those of this one continue
+        rows: Tensor | None = None  # the sequences of an earlier pass that this pass's sequences continue
         for item in reversed(mine):
             if item.pass_index > pass_index or (parts and rows is None and len(item.ids) != len(parts[0])):
                 continue
@@ -210,12 +211,12 @@ class Texts:
 
 
 def _in_order(streams: list[tuple[str, int]], layer: str) -> list[tuple[str, int]]:
-    """The texts in the order in which a layer is likely to read them: a decoder the last one first."""
+    """The texts in the order in which a layer probably reads them: a decoder begins with the last one."""
     return streams[::-1] if "decoder" in layer.lower() and "encoder" not in layer.lower() else streams
 
 
 def input_tables(model: nn.Module) -> list[nn.Module]:
-    """What the parts of a Hugging Face model name as their input embeddings."""
+    """The tables that the parts of a Hugging Face model name as their input embeddings."""
     tables = []
     for module in model.modules():
         embeddings = getattr(module, "get_input_embeddings", None)
@@ -228,10 +229,10 @@ def input_tables(model: nn.Module) -> list[nn.Module]:
 
 @dataclass(eq=False)
 class LookupRecorder:
-    """Records the token ids of a model while it runs: what it looks up in its input embeddings.
+    """Records the token ids that a model looks up in its input embeddings while it runs.
 
-    Models of transformers say which table these are. In other models they are all ids but positions, which count up, kinds, of which
-    all are the same, and those of a table that is much smaller than that of other ids of the same shape.
+    Models of transformers name these tables. In other models all lookups count except positions (ids that count up), kinds (all ids
+    equal), and lookups in a table much smaller than the table of other ids of the same shape.
     """
 
     model: nn.Module
@@ -243,13 +244,13 @@ class LookupRecorder:
         self.tables = {id(table) for table in input_tables(self.model)}
 
     def lookup(self, ids: Tensor, rows: int, running: list[tuple[str, nn.Module]], pass_index: int) -> None:
-        """Record the ids of a lookup in a table of so many rows, by the modules that run, if they are token ids."""
+        """Record the ids of a lookup in a table of `rows` rows by the `running` modules, if they are token ids."""
         if ids.is_floating_point() or ids.ndim not in (1, 2) or not ids.numel() or ids.is_meta:
             return
         ids, owner = ids.detach().reshape(-1, ids.shape[-1]).long(), _owner(running)
         pass_lookups = [lookup for lookup in self.texts.lookups if lookup.pass_index == pass_index and lookup.owner == owner]
         if any(item.rows == rows and torch.equal(item.ids, ids) for item in pass_lookups):
-            return  # two tables of one text
+            return  # the second table of the same text
         if self.tables:
             if not any(id(module) in self.tables for _, module in running):
                 return
@@ -265,7 +266,7 @@ class LookupRecorder:
         self.texts.lookups.append(Lookup(pass_index, owner, len(pass_lookups), rows, ids.clone()))
 
     def _other(self, ids: Tensor, table: nn.Module) -> bool:
-        """Whether a table is one of positions or kinds, by the ids that it is read with, where they are enough to tell."""
+        """Whether a table holds positions or kinds, judged by its ids if there are at least `_TELLING`."""
         if ids.shape[-1] >= _TELLING:
             steps = ids.diff(dim=-1)
             if bool((ids == ids[:1]).all()) and bool((steps == 0).all() | (steps == 1).all()):

@@ -1,4 +1,4 @@
-"""Token ids as a text and its tokens: what each token is in the text and where, and which of them are special."""
+"""Token ids as a text and its tokens: the characters and the span of each token, and which tokens are special."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -11,11 +11,11 @@ REPLACED = "\ufffd"
 
 
 class Token(str):
-    """A token as a person reads it: a string, with what the tokenizer knows of it.
+    """A token as a person reads it: a string with the tokenizer's facts.
 
     `piece` is the tokenizer's own spelling ("Ġanimal"), `id` its number, `special` whether it is a special token, `padding` whether it
-    fills up a sequence. `span` is (start, stop) in the text of `recording.texts`, and `spaced` says that a space is before it there.
-    A token that is a part of one character is that character and which part: "😀[1/3]".
+    fills up a sequence. `span` is (start, stop) in the text of `recording.texts`, and `spaced` whether a space precedes it there.
+    A token that is a part of one character is the character with the number of the part: "😀[1/3]".
 
     >>> token = Token("animal", piece="Ġanimal", id=5044, span=(4, 10), spaced=True)
     >>> token, token.upper(), token.piece
@@ -58,14 +58,14 @@ def _token(text: str, fields: dict[str, Any]) -> Token:
 
 
 class DecodedText(NamedTuple):
-    """A text, without its special tokens, and the tokens that it was read as."""
+    """A text without its special tokens, and all of its tokens."""
 
     text: str
     tokens: list[Token]
 
 
 class _Letter(NamedTuple):
-    """A character of the text, where it is, and which part of it a token is, of how many."""
+    """A character of the text, its position, and the part of it (number, of how many) that a token spells."""
 
     letter: str
     position: int
@@ -76,7 +76,7 @@ class _Letter(NamedTuple):
 def spelled_pieces(ids: Sequence[int], vocabulary: Vocabulary) -> list[bytes]:
     """The bytes that each token adds to the text, spaces included; special tokens by their names.
 
-    They are UTF-8 together; a token may be a part of a character.
+    The joined bytes are UTF-8; one token may be a part of a character.
     """
     pieces, glued = list[bytes](), False
     for entry in map(vocabulary.entry, ids):
@@ -88,7 +88,7 @@ def spelled_pieces(ids: Sequence[int], vocabulary: Vocabulary) -> list[bytes]:
 
 
 def spelled_words(ids: Sequence[int], vocabulary: Vocabulary) -> list[str]:
-    """The same as words to be read: a part of a character is the character and which part, "😀[1/3]"."""
+    """The spelled pieces as readable words: a part of a character is the character with its number, "😀[1/3]"."""
     words = [piece.decode("utf-8", "replace") for piece in spelled_pieces(ids, vocabulary)]
     if not any(REPLACED in word for word in words):
         return words
@@ -97,7 +97,7 @@ def spelled_words(ids: Sequence[int], vocabulary: Vocabulary) -> list[str]:
 
 
 def decoded(ids: Sequence[int], vocabulary: Vocabulary) -> DecodedText:
-    """The text of these ids and their tokens."""
+    """The text of these ids, and their tokens."""
     entries, padding = [vocabulary.entry(number) for number in ids], _padding(ids, vocabulary)
     letters: list[list[_Letter]] = [[] for _ in ids]
     text: list[str] = []
@@ -117,7 +117,7 @@ def decoded(ids: Sequence[int], vocabulary: Vocabulary) -> DecodedText:
 
 
 def _spell(pieces: list[tuple[int, bytes]], text: list[str], letters: list[list[_Letter]], first: bool) -> None:
-    """Add the characters of neighbouring pieces to the text, each also to the tokens that it is spelled by."""
+    """Add the characters of neighbouring pieces to the text, and each character to the tokens that spell it."""
     data = b"".join(element for _, element in pieces)
     tokens = [index for index, element in pieces for _ in element]  # the token of each byte
     # A tokenizer adds a space at the front.
@@ -136,7 +136,7 @@ def _spell(pieces: list[tuple[int, bytes]], text: list[str], letters: list[list[
 
 
 def _length(data: bytes, start: int) -> int:
-    """How many bytes the character at `start` has; 1 for a byte that begins none."""
+    """The number of bytes of the character at `start`; 1 for a byte that begins no character."""
     lead = data[start]
     length = 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
     try:
@@ -147,7 +147,7 @@ def _length(data: bytes, start: int) -> int:
 
 
 def _plain_token(letters: list[_Letter], start: int, facts: dict[str, Any]) -> Token:
-    """A token that is no special one, without the spaces around it unless it is nothing else."""
+    """A token that is not special, without the spaces around it unless it consists of spaces."""
     body, spaced = letters, False
     if any(not letter.letter.isspace() for letter in letters):
         while body[0].letter == " ":
@@ -160,7 +160,7 @@ def _plain_token(letters: list[_Letter], start: int, facts: dict[str, Any]) -> T
 
 
 def _padding(ids: Sequence[int], vocabulary: Vocabulary) -> list[bool]:
-    """Which ids fill up a sequence. Where their id also begins or ends texts, the one next to the text does not."""
+    """Which ids fill up a sequence. If the id also begins or ends texts, the one next to the text is no padding."""
     pads = [number == vocabulary.padding for number in ids]
     if vocabulary.pad_alone or all(pads):
         return pads

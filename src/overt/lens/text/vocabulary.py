@@ -1,4 +1,4 @@
-"""A tokenizer's vocabulary, whatever library it is of: for each id the piece, the text that it represents, and whether it is special."""
+"""The vocabulary of a tokenizer of any library: each id's piece, its text, and whether it is special."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 from overt.errors import InputError, KindError
 from overt.lens.text.spelling import Spelling, encoded, spelling_of_decoder, spelling_of_pieces
 
-# Tables have more rows than a tokenizer has ids where they are padded, and fewer where ids were added that no text uses.
+# A table fits a tokenizer of n ids if it has at least n − _ADDED rows (without rows for added ids that no text uses) and at most
+# _SHARE_PADDED · n + _PADDED rows (the rest is padding).
 _PADDED, _SHARE_PADDED, _ADDED = 1024, 1.05, 256
 
 
 class Entry(NamedTuple):
-    """One id: its piece as the tokenizer spells it, the bytes of text that it represents, and whether it is a special token."""
+    """One id: the tokenizer's piece, the bytes of text that it represents, and whether it is a special token."""
 
     piece: str
     text: bytes
@@ -22,11 +23,11 @@ class Entry(NamedTuple):
 
 @dataclass(eq=False)
 class Vocabulary:
-    """The entries of a tokenizer, read when they are first needed. `size` is the number of ids, `padding` the id of padding.
+    """The entries of a tokenizer, read at first use. `size` is the number of ids, `padding` the id of padding.
 
-    `pad_alone` says that padding has an id of its own, which represents nothing else. `mask` and `unknown` are the ids of the mask token
-    and of what is no piece. `number` is the id of a piece, and `encode` makes ids of a text and adds no special tokens; both are None where
-    there is no tokenizer any more, in a recording that was loaded from a file.
+    `pad_alone` is true if the id of padding represents nothing else. `mask` and `unknown` are the ids of the mask token and of the
+    unknown token. `number` returns the id of a piece, and `encode` the ids of a text without special tokens; both are None in a
+    recording loaded from a file, which has no tokenizer.
     """
 
     size: int
@@ -41,7 +42,7 @@ class Vocabulary:
     encode: Callable[[str], list[int]] | None = None
 
     def entry(self, number: int) -> Entry:
-        """The entry of an id. Raises InputError for one that the tokenizer does not have."""
+        """The entry of an id. Raises InputError for an id that the tokenizer does not have."""
         if number not in self.entries:
             entry = self.read(number) if number >= 0 else None
             if entry is None:
@@ -54,22 +55,22 @@ class Vocabulary:
         return self.entries[number]
 
     def text(self, number: int) -> str:
-        """What one id represents, as the tokenizer decodes it. Raises InputError for an id that it does not have."""
+        """The text of one id, as the tokenizer decodes it. Raises InputError for an id that the tokenizer does not have."""
         entry = self.entry(number)
         return entry.text.decode("utf-8", "replace") if self.decode is None else self.decode([number])
 
     def words(self) -> list[int]:
-        """The ids that are no special tokens."""
+        """The ids of all tokens that are not special."""
         return [number for number in range(self.size) if (entry := self.read(number)) is not None and not entry.special]
 
     def spelled_as(self, text: str) -> list[int]:
-        """All ids that stand for this text exactly, with its spaces; in a recording that was loaded, those that the model read."""
-        read = self.entries.get if self.encode is None else self.read  # `entry` would store the whole vocabulary in a file
+        """All ids whose text equals this one, spaces included; in a loaded recording only ids that the model read."""
+        read = self.entries.get if self.encode is None else self.read  # `entry` would save the whole vocabulary with a file
         numbers = [*self.entries] if self.encode is None else range(self.size)
         return [number for number in numbers if (entry := read(number)) is not None and entry.text == encoded(text)]
 
     def check_rows(self, rows: int) -> None:
-        """Raise InputError where a table of so many rows is not this tokenizer's."""
+        """Raise InputError if a table of `rows` rows cannot be this tokenizer's."""
         if rows < self.size - _ADDED or rows > _SHARE_PADDED * self.size + _PADDED:
             raise InputError(
                 f"a tokenizer of about {rows} ids, the rows of the model's table of embeddings",
@@ -78,11 +79,11 @@ class Vocabulary:
             )
 
     def check_spelling(self, ids: Sequence[int]) -> None:
-        """Read each id by the tokenizer's own decoder from here on, where its pieces do not spell what it decodes."""
+        """Switch to the tokenizer's own decoder for each id if its pieces do not spell the decoded text."""
         if self.decode is None:
             return
         plain = [number for number in dict.fromkeys(ids) if not self.entry(number).special]
-        with suppress(Exception):  # another library's code: without it the pieces stay as they are spelled
+        with suppress(Exception):  # another library's code: if it fails, the pieces keep their spelling
             theirs, ours = self.decode(plain), b"".join(self.entry(number).text for number in plain).decode("utf-8", "replace")
             if _letters(theirs) == _letters(ours):
                 if ours.count(" ") > 1 and " " not in theirs.strip():
@@ -146,7 +147,7 @@ def _hugging_face_vocabulary(tokenizer: Any) -> Vocabulary:
 
 
 def _tokenizers_vocabulary(pieces: Any, names: Iterable[str], padding: int | None) -> Vocabulary:
-    """The vocabulary of a `tokenizers.Tokenizer`; the special tokens are those that were added as such, and `names`."""
+    """The vocabulary of a `tokenizers.Tokenizer`; special tokens are the ones added as special, and `names`."""
     added = pieces.get_added_tokens_decoder()
     special = {number for number, token in added.items() if token.special}
     special |= {number for name in names if (number := pieces.token_to_id(name)) is not None}
