@@ -1,1 +1,1 @@
-"""What is computed of a recording: roles, summaries, output norms, and the check against the model."""
+"""Statistics of a recording: roles, summaries, output norms, and the check against the model."""

@@ -1,4 +1,4 @@
-"""How far rounding may move the output of a call: the bound of every comparison with a model's own output."""
+"""The rounding bound of a call's output, used in every comparison with a model's own output."""
 
 import math
 from typing import NamedTuple
@@ -15,17 +15,17 @@ from overt.lens.captured import CapturedCall
 
 
 class Slopes(NamedTuple):
-    """How a normalizer passes on an error δ_j of each score: it moves the output by Σ_j slope_j δ_j (v_j − centre)."""
+    """The effect of score errors δ_j on the output after a normalizer: Σ_j slope_j δ_j (v_j − centre)."""
 
     slope: Tensor  # (..., rows, K)
     centre: Tensor | None  # (..., rows, E); None: 0
 
 
 def normalizer_slopes(normalizer: NormalizerFunction, masked: Tensor, weights: Tensor, value: Tensor, output: Tensor) -> Slopes:
-    """The slopes of a named normalizer, by its derivative; of one of the caller's own, the weights, as under a softmax, and no centre.
+    """The slopes and centre of a named normalizer, from its derivative; a custom normalizer gets its weights and no centre.
 
-    Softmax: w_j / T, and the output. Sum: 1 / Σ s, and the output. Sigmoid: w_j (1 − w_j). Sparsemax and entmax: u_j = w_j^(2 − α), and
-    Σ u v / Σ u (Correia et al. 2019, equation 11).
+    Softmax: w_j / T, and the output. Sum: 1 / Σ s, and the output. Sigmoid: w_j (1 − w_j), no centre. Sparsemax and entmax:
+    u_j = w_j^(2 − α), and Σ u v / Σ u (Correia et al. 2019, equation 11).
     """
     if isinstance(normalizer, Softmax):
         return Slopes(weights / normalizer.temperature, output)
@@ -44,13 +44,13 @@ def normalizer_slopes(normalizer: NormalizerFunction, masked: Tensor, weights: T
 
 
 class Allowance:
-    """How far apart two correct computations of a call may end, for each number of the output.
+    """The largest difference between two correct computations of a call, for each number of the output.
 
     A score is a sum of D products with an error of up to ε₃₂ √D |q| |k| · scale. It is rounded to the scores' own dtype, by up to
-    half of its ε, before and after the bias is added: together δ_ij. The normalizer passes it on, see `Slopes`. The weights are
+    half of its ε, before and after the bias is added: together δ_ij. `Slopes` gives its effect on the output. The weights are
     rounded to the output's dtype, by up to half of its ε, which moves the output by Σ_j w_ij ε/2 · v_j. The errors have random signs,
-    so their squares add up, and four times the root is a safe bound. To this are added the error of a sum over K weights, √K · ε₃₂,
-    and the rounding of the output. `recomputed` is the call, or heads of it, from which the blocks come.
+    so their squares add up, and four times the root is a safe bound. The bound also includes the error of a sum over K weights,
+    √K · ε₃₂, and the rounding of the output. `recomputed` is the call, or heads of it, from which the blocks come.
     """
 
     def __init__(self, captured: CapturedCall, recomputed: Call):
@@ -63,7 +63,7 @@ class Allowance:
         self.scale: float = float(scale.abs().max()) if isinstance(scale, Tensor) else abs(scale)
 
     def bound(self, block: Block, scores: Tensor, masked: Tensor, weights: Tensor, output: Tensor) -> Tensor:
-        """How far rounding may move the output of a block of rows: (..., rows, E)."""
+        """The rounding bound for the output of a block of rows: (..., rows, E)."""
         slopes = normalizer_slopes(self.normalizer, masked, weights, block.value, output)
         products = block.query.norm(dim=-1)[..., :, None] * block.key.norm(dim=-1)[..., None, :]  # (..., rows, K)
         sizes = torch.where(slopes.slope == 0, 0, scores.abs() + masked.abs())

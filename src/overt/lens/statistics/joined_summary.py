@@ -1,4 +1,4 @@
-"""The statistics of several passes as one call's: joined where that is exact, refused where it is not."""
+"""The statistics of several passes as one call's: joined if the result is exact, else refused."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,29 +15,29 @@ from overt.lens.tokens import Tokens
 
 
 class PartOfSummary(NamedTuple):
-    """The statistics of one pass: of the sequences `rows` (None: all), its first key at position `start` of the joined ones."""
+    """The statistics of one pass in the sequences `rows` (None: all); its first key is at position `start` of the joined call."""
 
     captured: CapturedSummary
     rows: tuple[int, ...] | None
     start: int
 
     def select(self, statistic: Tensor) -> Tensor:
-        """A statistic (B, ...) of these sequences."""
+        """A statistic (B, ...) of the sequences `rows`."""
         return statistic if self.rows is None else statistic[list(self.rows)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JoinedSummary(CapturedSummary):
-    """The statistics of calls that continue each other: those of each query, and what each key received. Maps and roles are not joined.
+    """The joined statistics of calls that continue each other, by query and by key. Maps and roles are not joined.
 
-    A map's cells have other edges in each pass, and a role's score is a mean over queries that each pass counts for itself. `read`
-    says which tokens the passes read.
+    A map's cells have different edges in each pass, and a role's score is a mean over queries that each pass counts separately.
+    `read` lists the tokens that the passes read.
     """
 
     read: tuple[RowsRead, ...] = ()
 
     def shares_with(self, tokens: Tokens) -> NoReturn:
-        """Refuse: roles are means over other queries in each pass."""
+        """Refuse, because roles are means over different queries in each pass."""
         raise one_pass_alone(self.layer, "roles")
 
 
@@ -62,7 +62,7 @@ def joined_summary(facts: dict[str, Any], read: tuple[RowsRead, ...], parts: Seq
 
 
 def _by_query(parts: Sequence[PartOfSummary], name: str, after: int) -> Tensor | None:
-    """A statistic of each query, one part after the other: (B, H, Q) or (B, H, Q, top)."""
+    """A statistic of each query, the parts joined in order: (B, H, Q) or (B, H, Q, top)."""
     values = [getattr(part.captured.summary, name) for part in parts]
     if any(value is None for value in values):
         return None
@@ -77,12 +77,12 @@ def _by_query(parts: Sequence[PartOfSummary], name: str, after: int) -> Tensor |
 
 
 def _tokens(top_keys: Tensor, keys: int) -> Tensor:
-    """The keys without slots of a cache that hold no token: padding takes from these too."""
+    """The keys, with −1 in place of unused slots of a cache, to which queries of padding attend."""
     return torch.where(top_keys < keys, top_keys, -1)
 
 
 def _received(parts: Sequence[PartOfSummary], keys: int) -> Tensor:
-    """The mean weight of each key over the queries that may attend to anything: (B, H, K)."""
+    """The mean weight of each key over the queries that may attend to any key: (B, H, K)."""
     counts = [part.select((part.captured.summary.top_keys[..., 0] >= 0).sum(-1, keepdim=True)) for part in parts]  # (B, H, 1)
     total = torch.zeros(*counts[0].shape[:2], keys, dtype=parts[0].captured.summary.received.dtype, device=counts[0].device)
     for part, count in zip(parts, counts, strict=True):
@@ -92,7 +92,7 @@ def _received(parts: Sequence[PartOfSummary], keys: int) -> Tensor:
 
 
 def _worst(comparisons: Sequence[Comparison]) -> Comparison:
-    """The comparison that is furthest from its bound; one that could not be made counts as furthest."""
+    """The comparison furthest beyond its bound; an impossible comparison counts as furthest."""
     return max(comparisons, key=lambda item: item.difference - item.bound if item.difference == item.difference else torch.inf)
 
 

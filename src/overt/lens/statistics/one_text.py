@@ -1,4 +1,4 @@
-"""One text of a recorded call, without the padding that a batch gave it: what maps, arcs and means describe."""
+"""One text of a recorded call without the padding of its batch, for maps, arcs and means."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from overt.lens.tokens import Tokens
 
 
 class OneText(NamedTuple):
-    """A call of one text alone, its tokens, and where its queries and keys were among the padded ones."""
+    """A call of only one text, its tokens, and the positions of its queries and keys in the padded call."""
 
     captured: CapturedCall
     tokens: Tokens
@@ -27,9 +27,9 @@ class OneText(NamedTuple):
 
 
 def unpadded_text(captured: Captured, tokens: Tokens, entry: int) -> OneText:
-    """One text of a call without padding; only of a batch of calls with query and key.
+    """One text of a call without padding; the call must have query, key and a batch.
 
-    Raises InputError for an entry that does not exist, and for a call that has no such parts.
+    Raises InputError for an entry that does not exist, and for a call without these parts.
     """
     if not 0 <= entry < captured.batch:
         there = f"0 to {captured.batch - 1}"
@@ -46,10 +46,10 @@ def unpadded_text(captured: Captured, tokens: Tokens, entry: int) -> OneText:
 
 
 def unpadded_texts(captured: Captured, tokens: Tokens) -> list[OneText] | None:
-    """Each text of a call without padding; None if there is no padding, or if it cannot be taken away.
+    """Each text of a call without padding; None if there is no padding, or if it cannot be removed.
 
-    Padding is taken away where it is at the ends of a text and no query of any head may attend to it, so that weights stay what they
-    are. Calls of which only a summary was kept, and linear mixers, stay as they are.
+    Padding is removed if it is at the ends of a text and no query of any head may attend to it, so the weights stay the same.
+    Summaries and linear mixers stay unchanged.
     """
     if not isinstance(captured, CapturedCall) or not _separable(captured.call):
         return None
@@ -65,7 +65,7 @@ def _separable(call: Call) -> bool:
 
 
 def _spans(captured: CapturedCall, call: Call, tokens: Tokens) -> list[tuple[range, range]] | None:
-    """The queries and keys of each text, from the first to the last that are no padding; None where a text has none."""
+    """The queries and keys of each text, from the first to the last that is not padding; None if a text has none."""
     reader = MaskReader()
     in_text = text_queries(captured, tokens, reader).expand(captured.batch, -1)
     attended = attended_keys(call, reader).expand(captured.batch, -1)
@@ -82,7 +82,7 @@ def _span(present: Tensor) -> range:
 
 
 def _one_text(captured: CapturedCall, call: Call, tokens: Tokens, entry: int, rows: range, keys: range) -> OneText:
-    after = call.query.ndim - 1  # dimensions behind that of the batch
+    after = call.query.ndim - 1  # dimensions after the batch dimension
     lengths = slice(rows.start, rows.stop), slice(keys.start, keys.stop)
 
     def part(tensor: Tensor, positions: slice) -> Tensor:
@@ -127,7 +127,7 @@ def _bias(bias: Bias, entry: int, after: int, rows: slice, keys: slice) -> Bias:
 
 
 def _tokens(captured: CapturedCall, tokens: Tokens, entry: int, rows: slice, keys: slice) -> Tokens:
-    """The strings of one text; none where the recording's are not this call's."""
+    """The strings of one text; no strings if the recording's do not fit this call."""
     if not tokens.fit(captured):
         return Tokens()
     sides = []

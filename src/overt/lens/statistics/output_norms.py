@@ -12,14 +12,14 @@ from overt.lens.captured import CapturedCall
 from overt.lens.head import Head
 from overt.lens.linear.captured import CapturedMixer
 
-# What the matrix is called inside the module that attends: overt and torch; Llama; GPT-2; T5; DistilBERT; Falcon; ModernBERT; timm; BLIP.
+# _NAMES: names of the output matrix in the attending module: overt, torch, Llama, GPT-2, T5, DistilBERT, Falcon, ModernBERT, timm, BLIP.
 _NAMES = ("output", "out_proj", "o_proj", "c_proj", "o", "out_lin", "dense", "wo", "Wo", "proj", "projection")
-_PROJECTED = ("q_", "k_", "query", "key", "v_", "value")  # what comes before the weights
-_SIBLING_NAMES = ("output.dense",)  # … and next to it, in BERT's and ViT's `attention.self`
+_PROJECTED = ("q_", "k_", "query", "key", "v_", "value")  # _PROJECTED: prefixes of modules that act before the weights
+_SIBLING_NAMES = ("output.dense",)  # _SIBLING_NAMES: names of the matrix next to the module (BERT's and ViT's `attention.self`)
 
 
 class OutputNorms(NamedTuple):
-    """‖v_j W_O‖ for each key, (B, K), or None and the reason why it cannot be computed."""
+    """‖v_j W_O‖ for each key, (B, K), or None with the reason why it cannot be computed."""
 
     norms: Tensor | None
     reason: str
@@ -27,13 +27,13 @@ class OutputNorms(NamedTuple):
 
 @torch.no_grad()
 def output_norms(head: Head, model: nn.Module) -> OutputNorms:
-    """The norm of what each value adds to the layer's output, ‖v_j W_O^h‖, where the head's output matrix is certain.
+    """The norm of each value's contribution to the layer's output, ‖v_j W_O^h‖, if the head's output matrix is certain.
 
         o_i = Σ_j α_ij v_j W_O^h        so key j adds a vector of length α_ij · ‖v_j W_O^h‖
 
     Kobayashi et al. 2020, section 3: a large weight on a short vector adds little. The matrix is a parameter of the module that
-    computed the attention, with a name that libraries use for it. It is used only if it is the only one that reads all heads side
-    by side, without a norm or a gate before it. `model` is the recorded one, because a recording has no parameters.
+    computed the attention, with one of the names that libraries use. It is used only if no other matrix reads all heads side by side
+    and no norm or gate precedes it. `model` is the recorded model, because a recording has no parameters.
 
     Shapes: (B, K), in the values' units. Raises InputError if the model has no module of the layer's name.
 
@@ -56,14 +56,14 @@ def output_norms(head: Head, model: nn.Module) -> OutputNorms:
     if isinstance(matrix, str):
         return OutputNorms(None, matrix)
     weight = matrix[:, head.head]  # (width, E)
-    # ‖v W‖² = v (W W^T) v^T: the small product first, so that nothing as wide as the model grows with K.
+    # ‖v W‖² = v (W W^T) v^T: the small product first, so that no tensor as wide as the model grows with K.
     product = (weight.mT.double() @ weight.double()).to(value.device)  # (E, E)
     values = value.double()
     return OutputNorms(((values @ product) * values).sum(-1).clamp(min=0).sqrt().to(value.dtype), "")
 
 
 def output_matrix(model: nn.Module, layer: str, heads: int, width: int) -> Tensor | str:
-    """The matrix that reads the heads of a layer, (model's width, H, E), or the reason why none is certain.
+    """The matrix that reads the heads of a layer, (model's width, H, E), or the reason why no matrix is certain.
 
     >>> attention = nn.MultiheadAttention(8, 2)
     >>> output_matrix(attention, "MultiheadAttention", heads=2, width=4).shape
@@ -88,7 +88,7 @@ def output_matrix(model: nn.Module, layer: str, heads: int, width: int) -> Tenso
 
 
 def _modules(model: nn.Module, layer: str) -> tuple[nn.Module, nn.Module | None]:
-    """The module that computed the attention, and the one that it is part of; the model itself has the name of its class."""
+    """The module that computed the attention, and its parent; the model itself has the name of its class."""
     modules = dict(required_model(model).named_modules())
     if layer in modules:
         return modules[layer], modules.get(layer.rpartition(".")[0])
@@ -102,7 +102,7 @@ def _modules(model: nn.Module, layer: str) -> tuple[nn.Module, nn.Module | None]
 
 
 def _candidates(module: nn.Module, parent: nn.Module | None) -> Iterator[tuple[str, Tensor]]:
-    """Matrices that may be the output matrix, each (out, in): those of the module, or of its sibling where it has none."""
+    """Candidates for the output matrix, each (out, in): the module's matrices, or its sibling's if it has none."""
     matrices = [(name, weight) for name in _NAMES if (weight := weight_matrix(getattr(module, name, None))) is not None]
     yield from matrices
     if matrices or parent is None:

@@ -1,4 +1,4 @@
-"""Which queries are tokens of the text: rows of padding are left out where a head is described by a mean over its queries."""
+"""Which queries are tokens of the text: a mean over a head's queries excludes rows of padding."""
 
 import math
 
@@ -12,13 +12,13 @@ from overt.lens.capture.ranges import MaskReader, in_ranges
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, by_head, head_count
 from overt.lens.tokens import Tokens
 
-_AT_ONCE = 2**22  # numbers of a mask that are looked at together
+_AT_ONCE = 2**22  # _AT_ONCE: numbers of a mask that are read together, which bounds the memory
 
 
 def text_queries(captured: Captured, tokens: Tokens, masks: MaskReader | None = None) -> Tensor:
     """Whether each query is a token of the text, (1 or B, Q): not padding, by its token or by the mask.
 
-    In self-attention over one sequence a query is padding too whose key no query may attend to; so it is known without a tokenizer.
+    In self-attention over one sequence a query is also padding if no query may attend to its key, so no tokenizer is needed.
     """
     words = tokens.query_words(captured) or [[""] * captured.queries]
     in_text = torch.tensor(
@@ -28,14 +28,14 @@ def text_queries(captured: Captured, tokens: Tokens, masks: MaskReader | None = 
         output = getattr(captured, "output", None)
         return in_text if output is None else in_text.to(output.device)
     in_text = in_text.to(captured.output.device)
-    # Queries that continue a cache, or one with unused slots, are not the positions of their keys.
+    # The queries of a call with a cache, or with unused slots, do not have the positions of its keys.
     if captured.queries != captured.keys or not captured.queries or not tokens.one_sequence(captured):
         return in_text
     return in_text & attended_keys(captured.checked_call(), MaskReader() if masks is None else masks)
 
 
 def attended_keys(call: Call, masks: MaskReader) -> Tensor:
-    """Which keys any query of any head may attend to: (1 or B, K)."""
+    """The keys that any query of any head may attend to: (1 or B, K)."""
     device = call.query.device
     if call.mask is None and call.bias is None:
         return torch.ones(1, call.keys, dtype=torch.bool, device=device)
@@ -50,7 +50,7 @@ def attended_keys(call: Call, masks: MaskReader) -> Tensor:
 
 
 def masks_nothing(bias: Bias | None) -> bool:
-    """Whether a bias masks no key: a tensor may hold −inf or its dtype's lowest number, which does."""
+    """Whether a bias masks no key; a tensor with −inf or its dtype's lowest number masks keys."""
     if bias is None or bias.by_distance:
         return True
     pairs = bias.added_pairs()
@@ -63,7 +63,7 @@ def masks_nothing(bias: Bias | None) -> bool:
 
 
 def without_uniform_rows(ranges: Ranges, bias: Bias | None) -> Ranges:
-    """The ranges, empty for rows to which the bias adds so large a number that rounding makes all of their scores equal."""
+    """The ranges, empty for rows whose scores all become equal because the bias swamps them in rounding."""
     pairs = None if bias is None else bias.added_pairs()
     if pairs is None or pairs.shape[-1] != 1:
         return ranges
@@ -72,17 +72,17 @@ def without_uniform_rows(ranges: Ranges, bias: Bias | None) -> Ranges:
 
 
 def unmasked(scores: Tensor, largest: Tensor) -> Tensor:
-    """Which scores of rows, with these largest ones, no mask has lowered."""
+    """The scores that no mask has lowered, compared with the `largest` score of their row."""
     return scores > (largest - MASKED_GAP).nan_to_num(-torch.inf, torch.inf, -torch.inf)
 
 
 def uniform_rows(largest: Tensor) -> Tensor:
-    """Rows whose largest score is so low that rounding makes all of their scores equal: those of a mask that leaves no key."""
+    """Rows whose mask leaves no key: their largest score is so low that rounding makes all of their scores equal."""
     return (largest < 0) & largest.isfinite() & (largest - MASKED_GAP == largest)
 
 
 def _allowed(call: Call, rows: Tensor, keys: Tensor) -> Tensor:
-    """Which keys these rows may attend to, by mask and bias: broadcastable to (..., rows, K)."""
+    """The keys that these rows may attend to, by mask and bias: broadcastable to (..., rows, K)."""
     allowed = torch.ones(len(rows), len(keys), dtype=torch.bool, device=keys.device)
     if call.mask is not None:
         allowed = allowed & call.mask.block(rows, keys)
@@ -94,7 +94,7 @@ def _allowed(call: Call, rows: Tensor, keys: Tensor) -> Tensor:
 
 
 def _in_any_range(ranges: Ranges, call: Call) -> Tensor:
-    """Which keys are in a row's range: (B, K)."""
+    """The keys that are in any row's range: (B, K)."""
     low, high = (
         edge.long().expand(*call.batch, call.queries).reshape(-1, head_count(call) * call.queries)
         for edge in (ranges.low, ranges.high)

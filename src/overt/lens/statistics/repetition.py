@@ -1,10 +1,10 @@
-"""What heads do where a text repeats itself: induction and duplicate-token heads, each next to an interval and a chance baseline.
+"""Heads that follow repetitions of a text: induction and duplicate-token heads, with intervals and chance baselines.
 
-    duplicate token   the keys with the query's token, the query's own position left out      (Wang et al. 2022, section 3.1)
-    induction         the keys that follow such a copy, the query's own position left out     (Olsson et al. 2022, "Definition of
+    duplicate token   the keys with the query's token, except the query's own position        (Wang et al. 2022, section 3.1)
+    induction         the keys after these copies, except the query's own position            (Olsson et al. 2022, "Definition of
                                                                                                an induction head")
 
-A pattern is a set of keys for each query. Only queries that may attend to a key of their set, and to others, count.
+A pattern is a set of keys for each query. A query counts only if it may attend to keys both in and outside its set.
 """
 
 import math
@@ -25,17 +25,18 @@ from overt.lens.statistics.padding import text_queries, unmasked
 from overt.lens.statistics.roles import PatternScore, Repetitions, relative_sizes
 from overt.lens.tokens import Tokens, token_ids
 
-# Weights of one head that are measured: all of them up to 512 × 512, beyond that those of a sample of its queries.
+# _WEIGHTS: a head's weights that are measured, all up to 512 × 512, else a sample of queries: at least _FEWEST_ROWS, in runs of
+# _ROWS_TOGETHER rows.
 _WEIGHTS, _FEWEST_ROWS, _ROWS_TOGETHER = 2**18, 64, 8
 
 Run = tuple[int, int]
 
 
 def repetition(captured: CapturedCall | CapturedMixer, tokens: Tokens, masks: MaskReader | None = None) -> Repetitions:
-    """How each recorded head follows the repetitions of its text; empty without tokens and without repetitions.
+    """Each recorded head's scores on the repetitions of its text; empty without tokens or repetitions.
 
-    Queries of padding are left out: they repeat, and are no text. Long calls are measured on a sample of their queries: half of it
-    from queries whose token is earlier too, half evenly from all of them, and at least 64.
+    Queries of padding are excluded, because padding repeats but is not text. Long calls are measured on a sample of at least 64
+    queries: half of it from queries whose token also occurs earlier, half evenly from all queries.
     """
     words = tokens.key_words(captured)
     if words is None or not tokens.one_sequence(captured) or not captured.queries or not captured.batch:
@@ -55,9 +56,9 @@ def repetition(captured: CapturedCall | CapturedMixer, tokens: Tokens, masks: Ma
 
 
 def weight_rows(captured: CapturedCall | CapturedMixer, runs: list[Run]) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """The weights of runs of rows: the first row, the weights, and which keys each may attend to, both (B, H, rows, K).
+    """The weights of runs of rows: the first row, the weights, and the keys that each row may attend to, both (B, H, rows, K).
 
-    Those of a linear mixer, which are signed, are the shares |W| / Σ |W|, and so are those of a call without a softmax.
+    Weights of a linear mixer (signed) and of a call without a softmax are the shares |W| / Σ |W|.
     """
     if isinstance(captured, CapturedMixer):
         yield from _mixer_rows(captured, runs)
@@ -80,7 +81,7 @@ def _mixer_rows(captured: CapturedMixer, runs: list[Run]) -> Iterator[tuple[int,
     recurrence = captured.recurrence
     together = max(BLOCK // max(recurrence.batch * recurrence.heads * recurrence.keys, 1), 1)
     rows = [row for run in runs for row in range(*run)]
-    # The walk back costs K steps for any number of rows, so runs are not walked one by one.
+    # The walk back costs K steps for any number of rows, so it takes many runs together.
     for part in (rows[start : start + together] for start in range(0, len(rows), together)):
         weights = relative_sizes(recurrence.weights(part))  # (B, H, rows, K)
         last = torch.tensor(part, device=weights.device) + recurrence.keys - recurrence.queries
@@ -91,9 +92,9 @@ def _mixer_rows(captured: CapturedMixer, runs: list[Run]) -> Iterator[tuple[int,
 
 
 class PatternTotals:
-    """Adds up the weight on the keys of each pattern, and what the chance baseline needs, from rows of weights (B, H, rows, K).
+    """Sums, over rows of weights (B, H, rows, K), of the weight on each pattern's keys and of the chance baselines.
 
-    `ids` (1 or B, K) are the same number for the same token; `groups` (1 or B, K) says which queries are alike, and so are no
+    `ids` (1 or B, K) are equal for equal tokens; `groups` (1 or B, K) are equal for queries that are alike, and so are not
     independent observations. The queries are the last of the K positions.
     """
 
@@ -109,10 +110,10 @@ class PatternTotals:
         self.sums: dict[str, Tensor] = {}
 
     def add(self, first: int, weights: Tensor, allowed: Tensor) -> None:
-        """Count rows from `first` on."""
+        """Count rows of weights from row `first` on."""
         batch, _, rows, _ = weights.shape
         self.ids, self.groups = self.ids.to(weights.device), self.groups.to(weights.device)
-        # A mask is the same for all heads as a rule; what follows from it is then computed once.
+        # Most masks are equal for all heads; their counts are then computed once.
         if bool((allowed[:, :1] == allowed).all()):
             allowed = allowed[:, :1]
         count = allowed.sum(-1)  # (B, 1 or H, rows)
@@ -133,7 +134,7 @@ class PatternTotals:
             self._sum(f"{name}: groups", zeros.scatter_add_(-1, group, counted.double()))
 
     def totals(self) -> dict[str, Tensor]:
-        """For each pattern (H, 6): queries, squares of the queries of a group, weight, and weight by each of three baselines.
+        """For each pattern (H, 6): queries, squares of the groups' queries, weight, and the weight of each of three baselines.
 
         The totals of several calls of a head may be added.
         """
@@ -147,7 +148,7 @@ class PatternTotals:
         distances = sums[f"{name}: distances"]
         by_distance = torch.where(distances > 0, distances * at_distance, 0).sum(-1)
         if name == "previous token":
-            by_distance = torch.zeros_like(by_distance)  # this pattern is one of distance itself
+            by_distance = torch.zeros_like(by_distance)  # this pattern is itself a set of distances
         reached = sums[f"{name}: received"]
         by_key = torch.where(reached > 0, reached * key_share, 0).sum((0, 2))
         number, squares = groups.sum((0, 2)), groups.square().sum((0, 2))
@@ -165,14 +166,14 @@ class PatternTotals:
             return same & (distance != 0)
         follows = torch.zeros_like(same)
         follows[..., 1:] = same[..., :-1]
-        # A query is no copy of itself, so the key after it follows none; the query itself is not what came after a copy.
+        # A query is not a copy of itself, so the key after it (distance 1) follows no copy; the query itself is excluded.
         return follows & (distance != 0) & (distance != 1)
 
     def _sum(self, name: str, values: Tensor) -> None:
         self.sums[name] = self.sums.get(name, 0) + values.double()
 
     def _by_distance(self, name: str, first: int, values: Tensor) -> None:
-        """Add (B, 1 or H, rows, K) to the sums (…, Q + K − 1) over batch and queries at each distance from query to key."""
+        """Add values (B, 1 or H, rows, K), summed over batch and queries, at each distance from query to key (…, Q + K − 1)."""
         values = values.sum(0) if len(values) > 1 else values[0]
         heads, rows, keys = values.shape
         zeros = torch.zeros(heads, self.queries + keys - 1, device=values.device, dtype=torch.float64)
@@ -202,7 +203,7 @@ def _score(number: float, squares: float, share: float, *chances: float) -> Patt
 def wilson(share: float, number: float) -> tuple[float, float]:
     """The 95 % interval of Wilson (1927) for the mean of `number` independent values between 0 and 1.
 
-    It is that of a mean of zeros and ones. No values between 0 and 1 of this mean vary more, so it is not too narrow for them.
+    The interval assumes zeros and ones. Other values between 0 and 1 with the same mean vary less, so it is not too narrow.
 
     >>> [round(end, 3) for end in wilson(0.5, 100)], [round(end, 3) for end in wilson(1.0, 4)]
     ([0.404, 0.596], [0.51, 1.0])
@@ -216,7 +217,7 @@ def wilson(share: float, number: float) -> tuple[float, float]:
 
 
 def _has_copy(ids: Tensor) -> Tensor:
-    """Whether the token at each position is at an earlier one too: (B, K)."""
+    """Whether the token at each position also occurs earlier: (B, K)."""
     order = ids.argsort(dim=-1, stable=True)
     ordered = ids.gather(-1, order)
     repeated = torch.zeros_like(ids, dtype=torch.bool)

@@ -1,8 +1,8 @@
-"""The shares of `roles` for a call of any length: exactly those of the weights, in memory linear in the lengths.
+"""The shares behind `roles` for a call of any length: exact, in memory linear in the lengths.
 
 Every pattern is a set of keys for each query: one key (the previous, the next, the first, the query's own), or those with one id in a
-range (the same token, separators). The native summary adds up the weights of all sets in the one pass in which it reads the scores, so
-a further pattern costs one more sum. How many keys of a set a query may attend to at all is counted from the ranges of the mask alone.
+range (the same token, separators). The native summary adds up the weights of all sets while it reads the scores, so
+a further pattern costs one more sum. The number of keys of a set that a query may attend to follows from the ranges of the mask.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from overt.lens.tokens import Tokens
 
 
 def measured_shares(captured: CapturedCall, tokens: Tokens, masks: MaskReader) -> Shares:
-    """What `roles.measured` defines: by the native kernel where it supports the call, else from blocks of full weights."""
+    """The shares that `roles.measured` defines: by the native kernel if it supports the call, else from blocks of full weights."""
     call = replace(captured.checked_call(), dropout=0.0)
     ranges = key_ranges(call, masks)
     if ranges is None:
@@ -36,14 +36,14 @@ def measured_shares(captured: CapturedCall, tokens: Tokens, masks: MaskReader) -
 
 
 def key_ranges(call: Call, masks: MaskReader) -> Ranges | None:
-    """The mask as one range of keys for each query; None where the native kernel does not support the call or a bias masks keys."""
+    """The mask as one range of keys for each query; None if the native kernel does not support the call or a bias masks keys."""
     if not permits("native") or flat_summary.refusal(replace(call, mask=None)) is not None or not masks_nothing(call.bias):
         return None
     return in_ranges(call.mask, call.queries, call.keys, call.query.device, masks.read)
 
 
 class Pattern(NamedTuple):
-    """A pattern's name, its keys, and which queries may attend to any of them: (..., Q)."""
+    """A pattern's name, its keys, and whether each query may attend to any of these keys: (..., Q)."""
 
     name: str
     keys: KeySet
@@ -51,7 +51,7 @@ class Pattern(NamedTuple):
 
 
 class Patterns:
-    """The patterns of `roles.measured` as sets of keys, for a call whose mask is these ranges; `call` is without dropout."""
+    """The patterns of `roles.measured` as sets of keys, for a call without dropout whose mask is these ranges."""
 
     def __init__(self, captured: CapturedCall, call: Call, tokens: Tokens, ranges: Ranges, masks: MaskReader):
         self.shares: RoleShares = RoleShares(captured, tokens, masks)
@@ -59,14 +59,14 @@ class Patterns:
         ranges = without_uniform_rows(ranges, call.bias)
         self.low: Tensor = ranges.low.long()  # (..., Q) or (..., 1)
         self.high: Tensor = ranges.high.long()  # (..., Q) or (..., 1)
-        self.allowed_keys: Tensor = self._by_head(self.high - self.low)  # how many keys each query may attend to
+        self.allowed_keys: Tensor = self._by_head(self.high - self.low)  # the number of keys that each query may attend to
         self.self_key: Tensor = torch.arange(call.queries, device=call.query.device) + self.shares.offset  # (Q,)
-        self.relative: bool = isinstance(call.normalizer, Sigmoid | Sum)  # whether weights need not be positive and sum to 1
+        self.relative: bool = isinstance(call.normalizer, Sigmoid | Sum)  # whether weights may be negative or not sum to 1
         self.patterns: list[Pattern] = self._patterns() if self.allowed_keys.numel() else []
 
     @property
     def sets(self) -> list[KeySet]:
-        """The keys of each pattern; then all keys, if weights need not sum to 1."""
+        """The keys of each pattern, followed by all keys if weights need not sum to 1."""
         sets = [pattern.keys for pattern in self.patterns]
         none = torch.zeros_like(self.self_key)
         return [*sets, KeySet(none, none + self.call.keys)] if self.relative else sets
@@ -87,7 +87,7 @@ class Patterns:
     def _patterns(self) -> list[Pattern]:
         shares, patterns = self.shares, []
         if shares.one_sequence:
-            start = self._before_heads(self.shares.start)  # (B, 1, 1), or of the dimensions of the call before its features
+            start = self._before_heads(self.shares.start)  # (B, 1, 1), or with all dimensions before the call's features
             patterns.append(self._one_key("previous token", self.self_key - 1, self.self_key > 0))
             patterns.append(self._one_key("next token", self.self_key + 1, self.self_key < self.call.keys - 1))
             patterns.append(self._one_key("first token", start, self.self_key > start))
@@ -102,14 +102,14 @@ class Patterns:
         return patterns
 
     def _one_key(self, name: str, key: Tensor, exists: Tensor) -> Pattern:
-        """The pattern of one key for each query, (..., Q) or (..., 1), where that key exists."""
+        """The pattern of one key for each query, (..., Q) or (..., 1), if this key exists."""
         low, high = self._per_query(torch.where(exists, key, 0)), self._per_query(torch.where(exists, key + 1, 0))
         return Pattern(name, KeySet(low, high), torch.maximum(self.low, low) < torch.minimum(self.high, high))
 
     def _with_id(self, name: str, queries: Tensor, keys: Tensor) -> Pattern:
         """The pattern of the keys with the query's id: (..., Q or 1) and (..., K), without the dimension of heads."""
         queries, edge = self._per_query(queries), torch.zeros_like(self.self_key)
-        # Ordered by id, the keys of one id are neighbours, and so are those of them in a range of the mask.
+        # Sorted by id and position, the keys of one id in a range of the mask are neighbours.
         numbers = (keys * (self.call.keys + 1) + torch.arange(self.call.keys, device=keys.device)).sort(dim=-1).values
         low, high = (_searchsorted(numbers, queries * (self.call.keys + 1) + edge) for edge in (self.low, self.high))
         return Pattern(name, KeySet(edge, edge + self.call.keys, queries, keys), low < high)
@@ -118,7 +118,7 @@ class Patterns:
         return tensor.expand(*tensor.shape[:-1], self.call.queries)
 
     def _spread(self, summary: Summary) -> Tensor:
-        """The entropy of the weights divided by that of equal ones; with a sink, of the weights that it leaves."""
+        """The entropy of the weights divided by the entropy of equal weights; a sink's weight is excluded."""
         entropy, sink = summary.entropy, summary.sink
         if sink is not None:
             left = 1 - sink
@@ -126,7 +126,7 @@ class Patterns:
         return self._by_head(entropy) / self.allowed_keys.clamp(min=2).log()
 
     def _has_entropy(self, summary: Summary) -> Tensor:
-        """Queries without a negative weight (B, H, Q); those whose weights are NaN are counted, and make the role NaN."""
+        """Queries without a negative weight (B, H, Q); queries with NaN weights count, and make the role NaN."""
         if summary.support is None:
             return torch.ones_like(self._by_head(summary.entropy), dtype=torch.bool)
         return self._by_head(~summary.entropy.isnan() | (summary.support < 0))
@@ -145,6 +145,6 @@ class Patterns:
 
 
 def _searchsorted(numbers: Tensor, values: Tensor) -> Tensor:
-    """Where values (..., Q) belong among ascending numbers (..., K)."""
+    """The insertion positions of values (..., Q) among ascending numbers (..., K)."""
     lead = torch.broadcast_shapes(numbers.shape[:-1], values.shape[:-1])
     return torch.searchsorted(numbers.expand(*lead, -1).contiguous(), values.expand(*lead, -1).contiguous())

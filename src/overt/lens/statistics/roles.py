@@ -1,4 +1,4 @@
-"""What a head does in a recording: which of a few simple patterns its weights follow, and how closely."""
+"""The role of a head in a recording: the simple pattern that its weights follow, and how closely."""
 
 import math
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ from overt.lens.linear.captured import CapturedMixer
 from overt.lens.statistics.padding import text_queries, uniform_rows, unmasked
 from overt.lens.tokens import Tokens, Words, token_ids
 
-# A pattern decides the role if it gets at least half of the weight; "uniform" if the entropy is nearly that of equal weights.
+# DECISIVE_SHARE: the least share of weight that makes a pattern the role; UNIFORM_ENTROPY: the least ratio to maximal entropy.
 DECISIVE_SHARE, UNIFORM_ENTROPY = 0.5, 0.95
-# Roles that need no knowledge of the text: a page opens with a head that does more.
+# PLAIN: roles that need no knowledge of the text; a page opens with a head of another role.
 PLAIN = frozenset({"first token", "separator", "uniform", "same token", "previous token", "next token", "NaN"})
 SEPARATORS = frozenset({"[SEP]", "</s>", "<s>", "<|endoftext|>", "<|im_end|>", "<eos>", ".", ",", ";", ":", "!", "?"})
 
@@ -29,11 +29,11 @@ SEPARATORS = frozenset({"[SEP]", "</s>", "<s>", "<|endoftext|>", "<|im_end|>", "
 class PatternScore:
     """How closely a head follows a pattern: its mean weight on the pattern's keys, over the queries that have any.
 
-    `share` comes with the ends `low` and `high` of its 95 % interval (Wilson 1927) and the `chance` of a head that does not compare
-    tokens: the largest of equal weights, of the head's mean weight at the same distances from query to key, and of its mean weight on
-    the same keys. `queries` is the number of queries behind it. In a text, queries of one token are alike, and so are those of one
-    repeated block in a probe; so the interval is that of an effective number of queries (Σ n)² / Σ n², with n for each such group
-    (Kish 1965, section 8.2, for groups whose members are equal).
+    `share` has the 95 % interval from `low` to `high` (Wilson 1927). `chance` is the share of a head that does not compare tokens:
+    the largest of equal weights, the head's mean weight at the same distances from query to key, and its mean weight on the same
+    keys. `queries` is the number of queries behind the share. Queries of one token in a text are alike, and also queries of one
+    repeated block in a probe, so the interval uses the effective number of queries (Σ n)² / Σ n² for groups of n queries (Kish 1965,
+    section 8.2, for groups whose members are equal).
 
     >>> PatternScore(share=0.9, low=0.8, high=0.96, chance=0.1, queries=60)
     0.90 [0.80, 0.96] of 60 queries, chance 0.10
@@ -55,7 +55,7 @@ class PatternScore:
         return f"{self.share:.2f} [{self.low:.2f}, {self.high:.2f}] of {number}, chance {self.chance:.2f}"
 
 
-# What a head of each role does, in words: the same in tables and on pages (viewer/web/heads/about.js).
+# ROLE_WORDS: each role in words, the same in tables and on pages (viewer/web/heads/about.js).
 ROLE_WORDS = {
     "first token": "usually the first token",
     "previous token": "usually the previous token",
@@ -72,13 +72,12 @@ ROLE_WORDS = {
 
 @dataclass(frozen=True)
 class Role:
-    """What one head does. `scores` has every pattern's mean share of the weight, `score` the share of the pattern that decides.
+    """The role of one head. `scores` has every pattern's mean share of the weight, `score` the share of the deciding pattern.
 
-    Where a text repeats itself, `repetition` has "induction" (the keys after another copy of the query's token; Olsson et al. 2022) and
-    "duplicate token" (the other copies themselves; Wang et al. 2022), each a `PatternScore` of the queries that have such keys. In a
-    causal model these copies are earlier ones. A head has one of these roles only above chance. Where its weight follows the pattern
-    but chance explains it as well, above all in a text that repeats at one distance, it "perhaps" has the role, and `overt.lens.probe`
-    decides.
+    If a text repeats itself, `repetition` has "induction" (the keys after another copy of the query's token; Olsson et al. 2022) and
+    "duplicate token" (the other copies themselves; Wang et al. 2022), each a `PatternScore` of the queries that have these keys. In a
+    causal model the copies are earlier ones. A head has one of these roles only above chance. It "perhaps" has the role if its weight
+    follows the pattern but chance explains it as well, typically in a text that repeats at one distance; `overt.lens.probe` decides.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -104,13 +103,13 @@ class Role:
 
     @property
     def words(self) -> str:
-        """The role in words, as tables and pages have it: "usually the previous token"."""
+        """The role in the words of tables and pages: "usually the previous token"."""
         perhaps = self.role.startswith("perhaps ")
         return ROLE_WORDS[self.role.removeprefix("perhaps ")].replace("usually", "perhaps" if perhaps else "usually")
 
     @property
     def decisive(self) -> PatternScore | None:
-        """The score behind a role of repetitions; None for other roles."""
+        """The score behind a repetition role; None for other roles."""
         return self.repetition.get(self.role.removeprefix("perhaps "))
 
     def __str__(self) -> str:
@@ -121,7 +120,7 @@ class Role:
 class Roles(list[Role]):
     """A list of `Role`, one for each head in the order of the calls. Printed, it is a table.
 
-    Roles of repetitions stand with the interval of their score, the number of queries and the chance baseline.
+    Repetition roles show the interval of their score, the number of queries and the chance baseline.
 
     >>> print(Roles([Role("encoder.layer.0", 0, 11, "previous token", 0.98, {}), Role("encoder.layer.10", 10, 3, "content", 0.7, {})]))
     head   layer             role                        score
@@ -147,8 +146,8 @@ Repetitions = tuple[dict[str, PatternScore], ...]
 def roles(call: Captured, shares: Shares, repetitions: Repetitions = ()) -> list[Role]:
     """The role of each recorded head: induction or duplicate token above chance, else the pattern that most of its weight follows.
 
-    A head that follows none of them is "content", with 1 − the share of the closest pattern as its score. A head with NaN weights
-    has the role "NaN".
+    A head that follows no pattern is "content", with 1 − the share of the closest pattern as its score. A head with NaN weights has
+    the role "NaN".
     """
     result = []
     for head, scores, repetition in zip(call.heads, shares, repetitions or ({},) * len(call.heads), strict=True):
@@ -173,12 +172,12 @@ def _decided(scores: dict[str, float], repetition: dict[str, PatternScore]) -> t
 
 
 def measured(captured: CapturedCall, tokens: Tokens, masks: MaskReader | None = None) -> tuple[dict[str, float], ...]:
-    """How much of each recorded head's weight follows each pattern, the mean over the queries that have a choice of keys.
+    """The mean share of each recorded head's weight on each pattern, over the queries that have a choice of keys.
 
-    Queries of padding are left out, see `text_queries`. "previous token", "next token", "first token" (for queries after it; padding
-    is not a token) and "same token" need queries and keys of one sequence. "separator" needs the tokens, and without tokens "same
-    token" is the query's own position. "uniform" is the entropy of the weights divided by that of equal ones; rows with a negative
-    weight have none. Weights that need not sum to 1 count by their sizes, divided by the row's sum of sizes.
+    Queries of padding are excluded, see `text_queries`. "previous token", "next token", "first token" (for queries after it; padding
+    is not a token) and "same token" need queries and keys of one sequence. "separator" needs tokens; "same token" is the query's own
+    position without tokens. "uniform" is the entropy of the weights divided by the entropy of equal weights, undefined for rows with
+    a negative weight. Weights that need not sum to 1 count by their sizes, divided by the row's sum of sizes.
     """
     shares = RoleShares(captured, tokens, MaskReader() if masks is None else masks)
     gathered(fresh(captured.checked_call()), top=1, show_block=shares.add)
@@ -186,7 +185,7 @@ def measured(captured: CapturedCall, tokens: Tokens, masks: MaskReader | None = 
 
 
 class RoleShares:
-    """Adds up the weight that follows each pattern, block by block, as `measured` describes."""
+    """Sums of the weight on each pattern, added block by block; `measured` defines the patterns."""
 
     def __init__(self, captured: CapturedCall | CapturedMixer, tokens: Tokens, masks: MaskReader | None = None):
         self.captured = captured
@@ -210,9 +209,9 @@ class RoleShares:
         self.add_weights(first, weights, *self._allowed(masked), signed)
 
     def add_weights(self, first: int, weights: Tensor, allowed: Tensor, count: Tensor, signed: Tensor | None = None) -> None:
-        """Count rows of weights from row `first` on, with the keys that each may attend to, (B, H, rows, K), and their number.
+        """Count rows of weights from row `first` on, with the keys that each row may attend to, (B, H, rows, K), and their number.
 
-        `signed` (B, H, rows) are rows without an entropy, since some of their weights were negative.
+        `signed` (B, H, rows) marks rows without an entropy, because some of their weights were negative.
         """
         rows = slice(first, first + weights.shape[-2])
         choice = (count > 1) & self.in_text[:, None, rows]  # (B, H, rows)
@@ -235,7 +234,7 @@ class RoleShares:
         return tuple({name: sums[i] / counts[i] for name, (sums, counts) in numbers.items() if counts[i]} for i in indices)
 
     def _allowed(self, masked: Tensor) -> tuple[Tensor, Tensor]:
-        """Which keys each query may attend to, and how many they are: (B, H, rows, K) and (B, H, rows)."""
+        """The keys that each query may attend to, and their number: (B, H, rows, K) and (B, H, rows)."""
         assert isinstance(self.captured, CapturedCall)
         if self.captured.call.mask is None and self.captured.call.bias is None:
             everything = torch.ones((), dtype=torch.bool, device=self.device).expand(masked.shape)
@@ -278,14 +277,14 @@ class RoleShares:
 
 
 def relative_sizes(weights: Tensor) -> Tensor:
-    """The size of each weight over that of its row (..., K), |w_j| / Σ |w|; a row of zeros stays one."""
+    """The size of each weight as a share of its row's (..., K), |w_j| / Σ |w|; a row of zeros stays zero."""
     sizes = weights.abs()
     total = sizes.sum(-1, keepdim=True)
     return sizes / torch.where(total == 0, 1, total)
 
 
 def _separators(sentence: list[str]) -> list[bool]:
-    """Which tokens separate: punctuation, and what a tokenizer calls special but for the first token, which is a pattern of its own."""
+    """Whether each token is a separator: punctuation or a special token, except the first token, which is a pattern itself."""
     special = [getattr(token, "special", False) for token in sentence]
     first = next((index for index, token in enumerate(sentence) if not getattr(token, "padding", False)), 0)
     return [
@@ -295,7 +294,7 @@ def _separators(sentence: list[str]) -> list[bool]:
 
 
 def _at_key(key: Tensor, exists: Tensor, allowed: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether each row may attend to its key, if that exists, and the weight of this key: both (B, H, rows)."""
+    """Whether each row may attend to its key, if the key exists, and the key's weight: both (B, H, rows)."""
     index = key.clamp(0, weights.shape[-1] - 1).expand(weights.shape[0], weights.shape[2])[:, None, :, None]
     index = index.expand(*weights.shape[:-1], 1)
     reached = allowed.gather(-1, index)[..., 0] & exists.expand(weights.shape[0], weights.shape[2])[:, None]

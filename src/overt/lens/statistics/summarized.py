@@ -1,4 +1,4 @@
-"""A recorded call as its statistics, instead of query, key and value: nothing grows with Q × K."""
+"""A recorded call as statistics instead of query, key and value: no statistic grows with Q × K."""
 
 import math
 from dataclasses import dataclass, field, fields, replace
@@ -22,16 +22,16 @@ from overt.lens.statistics.roles import Repetitions, RoleShares, Shares
 from overt.lens.statistics.verified import Comparison, compared, judged, judged_by_sums, random_sums
 from overt.lens.tokens import Tokens
 
-TOP, CELLS = 8, 64  # the defaults of `record`
+TOP, CELLS = 8, 64  # TOP, CELLS: the defaults of `record`: largest weights of a query, and cells along each side of a map
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CapturedSummary(Captured):
-    """A call's statistics, computed while the model ran: those of `overt.summarize`, of the recorded heads alone, (B, H, …).
+    """A call's statistics of `overt.summarize`, computed while the model ran, for the recorded heads only: (B, H, …).
 
-    `comparison` is the result of `verify`; `shares` and `repetition` are what `roles` needs, measured with the tokens of this
-    `fingerprint`. For a linear token mixer, whose weights are signed, `mixer` is its kind and `around` what is next to it in the
-    layer; entropy and roles are then those of |W| / Σ |W|.
+    `comparison` is the result of `verify`; `roles` needs `shares` and `repetition`, which were measured with the tokens of this
+    `fingerprint`. For a linear token mixer, whose weights are signed, `mixer` is its kind, `around` describes the operations next to
+    it in the layer, and entropy and roles describe |W| / Σ |W|.
     """
 
     summary: Summary
@@ -44,14 +44,14 @@ class CapturedSummary(Captured):
 
     @property
     def bytes(self) -> int:
-        """The statistics."""
+        """The bytes of the statistics."""
         tensors = [getattr(self.summary, field.name) for field in fields(Summary)]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
 
     def shares_with(self, tokens: Tokens) -> Shares:
-        """The measured patterns, if these are the tokens that they were measured with."""
+        """The measured shares. Refuses tokens other than the ones that the shares were measured with."""
         if not self.fingerprint and tokens.keys is None:
-            return self.shares  # a tokenizer that came later names tokens, and does not change what was measured without them
+            return self.shares  # a tokenizer set later names tokens, but the shares stay as measured
         if tokens.fingerprint(self) != self.fingerprint:
             raise InputError(
                 f"the tokens with which {self.layer} was summarised, for roles measured while the model ran",
@@ -65,7 +65,7 @@ class CapturedSummary(Captured):
 class SummaryOptions:
     """The size of a summary: largest weights of each query, and cells of the map along queries and along keys.
 
-    `masks` reads the bool tensors that layers share once. `ahead` has the number and the statistics of a call that `computed` computed.
+    `masks` reads bool tensors that layers share only once. `ahead` holds the number and the statistics of the call from `computed`.
     """
 
     top: int = TOP
@@ -74,12 +74,12 @@ class SummaryOptions:
     masks: MaskReader = field(default_factory=MaskReader, repr=False, compare=False)
 
     def size(self, call: Call, output: Tensor, heads: int, total: int) -> int:
-        """How many bytes the statistics of `heads` of `total` heads take."""
+        """The bytes of the statistics of `heads` of `total` heads."""
         lead = math.prod(call.batch) * heads // total  # B · H
         return lead * self.size_of_head(call.queries, call.keys, call.dtype.itemsize)
 
     def size_of_head(self, queries: int, keys: int, number: int) -> int:
-        """How many bytes the statistics of one head of one sequence take, for numbers of so many bytes."""
+        """The bytes of the statistics of one head of one sequence, for numbers of `number` bytes."""
         by_query = queries * (2 * number + min(self.top, keys) * (number + 4))
         cells = min(self.map_size[0], queries) * min(self.map_size[1], keys)
         return by_query + keys * number + 2 * cells * number
@@ -87,7 +87,7 @@ class SummaryOptions:
 
 @torch.no_grad()
 def summarized(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) -> CapturedSummary:
-    """Compute the statistics of a call: with the native kernel where it supports the call, else block by block."""
+    """Compute the statistics of a call: with the native kernel if it supports the call, else block by block."""
     tokens = tokens if tokens.fit(captured) else Tokens()
     call = replace(captured.call, dropout=0.0)
     ahead = [item[1:] for item in options.ahead if item[0] == captured.number]
@@ -113,7 +113,7 @@ def summarized(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) 
 
 @torch.no_grad()
 def computed(captured: CapturedCall, tokens: Tokens, options: SummaryOptions) -> Tensor | None:
-    """The output of a call whose own is not there yet, with its statistics, which `summarized` takes; None where no kernel does both."""
+    """The output of a call, computed in place of the model's; `summarized` takes its statistics. None if no kernel computes both."""
     tokens = tokens if tokens.fit(captured) else Tokens()
     call = replace(captured.call, dropout=0.0)
     if (ranges := key_ranges(call, options.masks)) is None:
@@ -150,7 +150,7 @@ def _by_kernel(captured: CapturedCall, call: Call, tokens: Tokens, options: Summ
 
 
 def _recorded_heads(summary: Summary, captured: CapturedCall) -> Summary:
-    """The statistics of the recorded heads, each (B, H, …), without the output, which has been compared."""
+    """The statistics of the recorded heads, each (B, H, …), without the output, which is compared already."""
     wanted = [captured.copies.index(head) for head in captured.heads]
     lasts = {"lse": 1, "entropy": 1, "received": 1, "sink": 1, "support": 1}
     lasts |= {"top_weights": 2, "top_keys": 2, "map_mean": 2, "map_max": 2}
@@ -162,7 +162,7 @@ def _recorded_heads(summary: Summary, captured: CapturedCall) -> Summary:
 
 
 def _join_cells(cells: Tensor, dim: int, size: int, edges: Tensor | None) -> Tensor:
-    """The means of `size` cells along a dimension, each joined from the stored cells that it covers."""
+    """The means of `size` cells along a dimension, joined from the stored cells that each one covers."""
     check.whole_number("the size of a map", size)
     assert edges is not None
     length = int(edges[-1])
@@ -182,7 +182,7 @@ def _join_cells(cells: Tensor, dim: int, size: int, edges: Tensor | None) -> Ten
 
 
 def one_pass_alone(layer: str, what: str) -> InputError:
-    """The error for a statistic that each pass has and the calls of several passes together have not."""
+    """The error for a statistic that exists for one pass but not for the joined calls of several passes."""
     return InputError(
         f"a summary of one pass, for {what}",
         got=f"summaries of several passes of {layer}, of which the statistics of each query and key are joined, and {what} cannot be",
@@ -191,28 +191,28 @@ def one_pass_alone(layer: str, what: str) -> InputError:
 
 
 class SummaryHead(Head):
-    """One head of a summarised call, with `entropy`, `received`, `top` and `map`. What needs query and key raises InputError."""
+    """One head of a summarised call, with `entropy`, `received`, `top` and `map`; other results raise InputError."""
 
     captured: CapturedSummary
 
     def entropy(self) -> Tensor:
-        """How spread out each query's weights were, −Σ w log w in nats: (B, Q)."""
+        """The entropy of each query's weights, −Σ w log w in nats: (B, Q)."""
         return self._head_part(self.captured.summary.entropy)
 
     def support(self) -> Tensor | None:
-        """How many keys had a weight: (B, Q), of each query; None under a softmax, where each key has one."""
+        """The number of keys with a weight other than 0 for each query, (B, Q); None under a softmax, which gives every key a weight."""
         support = self.captured.summary.support
         return None if support is None else self._head_part(support)
 
     def received(self, *, padding: bool = True) -> Tensor:
-        """The mean weight that each key got: (B, K). A summary counts the queries of padding, too: `padding=False` is refused."""
+        """The mean weight of each key, (B, K). A summary also counts queries of padding, so `padding=False` is refused."""
         if not padding:
             fix = 'record with keep="qkv"'
             raise InputError("received weights without padding from queries and keys", got="a summary", fix=fix)
         return self._head_part(self.captured.summary.received)
 
     def top(self, row: int | str, k: int | None = None) -> Top:
-        """The k largest weights of one query, as far as the summary has them; a key is −1 where the query may attend to fewer."""
+        """The k largest weights of one query, at most the summary's; a key is −1 if the query may attend to fewer keys."""
         summary = self.captured.summary
         stored = summary.top_weights.shape[-1]
         if k is not None and k > stored and self.keys > stored:
@@ -222,7 +222,7 @@ class SummaryHead(Head):
         return Top(self._head_part(summary.top_weights)[:, chosen, :k], self._head_part(summary.top_keys)[:, chosen, :k].long())
 
     def map(self, size: int | tuple[int, int]) -> Tensor:
-        """The mean weight in each of size × size cells, joined from those of the summary."""
+        """The mean weight in size × size cells, joined from the summary's cells."""
         summary = self.captured.summary
         if summary.map_mean is None:
             raise one_pass_alone(self.layer, "the map")
@@ -236,7 +236,7 @@ class SummaryHead(Head):
 
     @property
     def captured_call(self) -> NoReturn:
-        """Refuse what needs query, key and value."""
+        """Refuse: a summary has no query, key and value."""
         raise InputError(
             "a recording of query, key and value, for weights, steps, query, key, value and output",
             got=f"summaries of {self.layer}",

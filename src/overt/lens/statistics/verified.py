@@ -1,4 +1,4 @@
-"""The recomputed output of a call compared with the model's own, and how much of the difference rounding explains."""
+"""The comparison of a call's recomputed output with the model's own, and its rounding bound."""
 
 import math
 from dataclasses import dataclass, replace
@@ -21,10 +21,10 @@ from overt.lens.storage.tensor_cache import TensorCache
 
 @dataclass(frozen=True)
 class Comparison:
-    """One call: the largest difference between both outputs, the rounding bound, or why they cannot be compared.
+    """One call: the largest difference between both outputs and the rounding bound, or why they cannot be compared.
 
-    Of its `queries`, `judged` were recomputed by the plain formula in float64, and give the bound; all others were compared with
-    another kernel than the model's. Where `judged` is None, all were recomputed by the plain formula in the model's own precision.
+    Of its `queries`, `judged` were recomputed by the plain formula in float64, and give the bound; all others were compared with a
+    kernel that the model does not use. If `judged` is None, all were recomputed by the plain formula in the model's own precision.
     """
 
     layer: str
@@ -38,9 +38,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many of the layers that mix tokens a recording holds: those `recorded`, those `listed` in its `missing`, and `all` of them.
+    """The counts of a model's token-mixing layers: `recorded`, `listed` in the recording's `missing`, and `all` layers.
 
-    Layers that are neither were left out by `layers=`.
+    `layers=` excluded the others.
     """
 
     recorded: int
@@ -58,10 +58,10 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Verified:
-    """All calls together; `difference` and `bound` are the largest of those that can be compared.
+    """The comparisons of all calls; `difference` and `bound` are the largest of the calls that can be compared.
 
-    `holds` says that each call's difference is within its own bound. `coverage` says how many of the model's token-mixing layers
-    these calls are; `note` why there is none, where nothing was recorded.
+    `holds` is true if each call's difference is within its own bound. `coverage` counts the model's token-mixing layers in these
+    calls; `note` is the reason why an empty recording is empty.
     """
 
     calls: tuple[Comparison, ...]
@@ -80,7 +80,7 @@ class Verified:
 
     @property
     def holds(self) -> bool:
-        """Whether there are calls, and every one was compared and is within its rounding bound."""
+        """Whether there are calls, and every call was compared and is within its rounding bound."""
         return bool(self.calls) and all(call.difference <= call.bound for call in self.calls)
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ class Verified:
 
     @property
     def _judged(self) -> list[str]:
-        """How many queries of long calls were recomputed in float64, where it was not all of them."""
+        """The number of queries of long calls recomputed in float64, unless all were."""
         sampled = [call for call in self.calls if call.judged is not None and call.judged != call.queries]
         if not sampled:
             return []
@@ -120,7 +120,7 @@ def _compared(call: Comparison) -> bool:
 def recompute(captured: CapturedCall) -> Comparison:
     """Recompute a call, never by the kernel that the model used.
 
-    A long call is recomputed by the native kernel of summaries, on which no model runs, and `judged`; a short one, or one that the
+    A long call is recomputed by the native kernel of summaries, which no model uses, and `judged`; a short call, or one that the
     kernel does not support, by the plain formula, a block of rows at a time.
     """
     call = captured.checked_call()
@@ -133,22 +133,22 @@ def recompute(captured: CapturedCall) -> Comparison:
     return compared(captured, *_by_formula(captured, fresh(call)))
 
 
-# How many queries of a long call are recomputed in float64: half of them where the outputs differ most, half evenly spaced.
+# JUDGED_QUERIES: the queries of a long call recomputed in float64: half with the largest differences of outputs, half evenly spaced.
 JUDGED_QUERIES = 16
 
 
 @torch.no_grad()
 def judged(captured: CapturedCall, recomputed: Tensor) -> Comparison:
-    """Compare a call's output with the one that a kernel recomputed, and with the plain formula in float64 where it matters.
+    """Compare a call's output with a kernel's recomputed output, and for some queries with the plain formula in float64.
 
-    `recomputed` (..., Q, E) is written to. In a long call `JUDGED_QUERIES` queries are recomputed in float64: half of them where both
-    outputs differ most in any head, half evenly spaced. Their rounding bound is the call's: that of all queries could only be larger.
+    `recomputed` (..., Q, E) is overwritten. In a long call `JUDGED_QUERIES` queries are recomputed in float64: half with the largest
+    differences in any head, half evenly spaced. Their rounding bound is the call's; the bound of all queries could only be larger.
     """
     return _judged(captured, recomputed, _difference(captured.output, recomputed))
 
 
 def random_sums(call: Call) -> Tensor:
-    """The weights of four random sums of the features of values, (E, 4): every one between ½ and 1½ in size."""
+    """The weights of four random sums of the values' features, (E, 4), each between ½ and 1½ in size."""
     generator = torch.Generator().manual_seed(0)
     sizes = 0.5 + torch.rand(call.value.shape[-1], 4, generator=generator)
     signs = torch.randint(2, sizes.shape, generator=generator) * 2 - 1
@@ -157,13 +157,13 @@ def random_sums(call: Call) -> Tensor:
 
 @torch.no_grad()
 def judged_by_sums(captured: CapturedCall, sums: Tensor, weights: Tensor) -> Comparison:
-    """The same, where a kernel recomputed `sums` of the output's features, (..., Q, 4), with these weights (E, 4).
+    """Compare like `judged`, from a kernel's `sums` of the output's features, (..., Q, 4), with these weights (E, 4).
 
-    Where an output is wrong its random sums are (Freivalds 1979): a wrong number always changes all of them, and wrong numbers cancel
-    in all four with probability 0. So they tell which queries differ most, for a tenth of the products; float64 tells by how much.
+    A wrong output has wrong random sums (Freivalds 1979): one wrong number changes all four, and several cancel in all four with
+    probability 0. So the sums show which queries differ most, for a tenth of the products; float64 measures by how much.
     """
     output = captured.output
-    recomputed = torch.where(output.isnan(), 0, output)  # as the model's, but for what only one of both has: NaN
+    recomputed = torch.where(output.isnan(), 0, output)  # the model's output, except where only one of both is NaN
     recomputed = torch.where(sums.isnan().any(-1, keepdim=True), torch.nan, recomputed)
     return _judged(captured, recomputed, _difference(output.to(weights.dtype) @ weights, sums.to(weights.dtype)))
 
@@ -179,7 +179,7 @@ def _judged(captured: CapturedCall, recomputed: Tensor, difference: Tensor) -> C
 
 
 def _exact_rows(captured: CapturedCall, call: Call, rows: Tensor) -> tuple[Tensor, ...]:
-    """`_by_formula` of some rows in float64, a head at a time where heads can be scored apart: one head's numbers fit the cache."""
+    """`_by_formula` of some rows in float64, a head at a time if heads can be separated, because one head's numbers fit the cache."""
     call, total = _call_rows(call, rows), head_count(call)
     apart, cache = total > 1 and sliceable(call), TensorCache()
     calls = [copied(call, call.query, (head,), total, cache)[0] for head in range(total)] if apart else [call]
@@ -188,7 +188,7 @@ def _exact_rows(captured: CapturedCall, call: Call, rows: Tensor) -> tuple[Tenso
 
 
 def _by_formula(captured: CapturedCall, call: Call) -> tuple[Tensor, ...]:
-    """The output (..., Q, E) of this call, or of some of its rows, and how far rounding may take another one from it."""
+    """The output (..., Q, E) of this call, or of some of its rows, and its rounding bound."""
     allowance = Allowance(captured, call)
 
     def both(block: Block) -> tuple[Tensor, Tensor]:
@@ -209,7 +209,7 @@ def _in_double(call: Call) -> Call:
 
 
 def queries_that_differ(difference: Tensor) -> Tensor:
-    """The queries of a call (..., Q, E) whose outputs differ most, and evenly spaced ones, in order; all of them in a short call."""
+    """The queries of a call (..., Q, E) with the largest differences, and evenly spaced ones, in order; all queries of a short call."""
     difference = difference.amax(-1).float()  # (..., Q)
     difference = difference.nan_to_num_(0.0, 0.0).reshape(-1, difference.shape[-1]).amax(0)
     if len(difference) <= JUDGED_QUERIES:
@@ -219,13 +219,13 @@ def queries_that_differ(difference: Tensor) -> Tensor:
 
 
 def _call_rows(call: Call, chosen: Tensor) -> Call:
-    """The call of these queries alone."""
+    """The call of only these queries."""
     pieces = parts_of_pieces(call, lambda piece, rows, keys: piece.block(chosen[rows], keys))
     return replace(call, query=call.query[..., chosen, :], **pieces)
 
 
 def compared(captured: CapturedCall, recomputed: Tensor, allowed: Tensor) -> Comparison:
-    """The model's own output compared with the recomputed one; `allowed` is what rounding explains, all (..., Q, E)."""
+    """The comparison of the model's own output with the recomputed one; `allowed` is the rounding bound, all (..., Q, E)."""
     dropout, notes = captured.call.dropout, "".join(f"; {note}" for note in captured.notes)
     if dropout > 0:
         note = f": dropout {dropout} was drawn at random, and draws are not recorded"
@@ -241,10 +241,10 @@ def compared(captured: CapturedCall, recomputed: Tensor, allowed: Tensor) -> Com
 
 
 def _difference(output: Tensor, recomputed: Tensor) -> Tensor:
-    """The absolute difference, in the output's dtype, where the difference of two close numbers is exact."""
+    """The absolute difference in the output's dtype, in which the difference of two close numbers is exact."""
     return (recomputed.to(output.dtype) - output).abs_()
 
 
 def largest(tensor: Tensor) -> float:
-    """The largest number of a tensor; 0 for an empty one, NaN where one is NaN."""
+    """The largest number of a tensor; 0 for an empty tensor, NaN if any number is NaN."""
     return float(tensor.max()) if tensor.numel() else 0.0
