@@ -1,9 +1,9 @@
-"""Linear token mixers: each recurrence as a plain formula with its source, and its weights, which exist and are signed.
+"""Linear token mixers: each recurrence as a plain formula with its source and its signed weights.
 
 A `Recurrence` has `weights(rows)` by the walk back from each row, `matrix()` by one triangular system, and `output()` step by step. The
-functions make one of a mixer's own quantities: those that erase (`delta_rule`, `gated_delta_rule`, `kimi_delta_attention`, `rwkv7`),
-those that only decay (`retention`, `lightning_attention`, `gated_linear_attention`, `rwkv6`), state spaces (`mamba2`, `mamba`,
-`rg_lru`), and those that divide by a sum (`linear_attention`, `mlstm`, `rwkv4`).
+functions make a `Recurrence` from a mixer's own quantities: mixers that erase (`delta_rule`, `gated_delta_rule`, `kimi_delta_attention`,
+`rwkv7`), that only decay (`retention`, `lightning_attention`, `gated_linear_attention`, `rwkv6`), state spaces (`mamba2`, `mamba`,
+`rg_lru`), and mixers that divide by a sum (`linear_attention`, `mlstm`, `rwkv4`).
 """
 
 from overt.lens.linear.forms.decaying import gated_linear_attention, lightning_attention, retention, rwkv6

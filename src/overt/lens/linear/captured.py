@@ -1,4 +1,4 @@
-"""One recorded call of a linear token mixer: its recurrence, and the model's own output of the mixing."""
+"""One recorded call of a linear token mixer: its recurrence and the model's own output."""
 
 from dataclasses import dataclass, replace
 
@@ -11,10 +11,10 @@ from overt.lens.linear.recurrence import Recurrence
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CapturedMixer(Captured):
-    """A call with its recurrence, and the model's own `output` of the mixing alone, (B, H, Q, E), before gate and norm.
+    """A call with its recurrence and the model's own `output` (B, H, Q, E) of the mixing, before gate and norm.
 
-    `copies` are the heads in the recurrence. `around` says what is before and after the mixing in the layer, in sentences, for
-    example "a convolution over 4 positions mixes neighbours before it".
+    `copies` are the heads in the recurrence. `around` describes the operations before and after the mixing in the layer, in
+    sentences, for example "a convolution over 4 positions mixes neighbours before it".
     """
 
     recurrence: Recurrence
@@ -28,14 +28,14 @@ class CapturedMixer(Captured):
         return mixer_size(self.recurrence, self.output)
 
     def of_heads(self, heads: tuple[int, ...]) -> "CapturedMixer":
-        """The call with copies of these recorded heads alone."""
+        """The call with copies of only these recorded heads."""
         indices = [self.copies.index(head) for head in heads]
         output = self.output[:, indices]
         return replace(self, heads=heads, copies=heads, recurrence=self.recurrence.of_heads(indices), output=output)
 
 
 def mixer_size(recurrence: Recurrence, output: Tensor, heads: int = 1, total: int = 1) -> int:
-    """How many bytes a copy of `heads` of `total` heads takes."""
+    """The bytes of a copy of `heads` of `total` heads."""
     sizes = [
         tensor.numel() * tensor.element_size() * (heads if recurrence.heads == tensor.shape[1] else total) // total
         for tensor in (*recurrence.tensors.values(), output)
@@ -44,7 +44,7 @@ def mixer_size(recurrence: Recurrence, output: Tensor, heads: int = 1, total: in
 
 
 def copied_mixer(recurrence: Recurrence, output: Tensor, heads: tuple[int, ...], total: int) -> tuple[Recurrence, Tensor]:
-    """Copies of the recurrence and the output, of these heads alone: a model may write to its own tensors after the call."""
+    """Copies of recurrence and output for only these heads, because a model may write to its own tensors after the call."""
     if len(heads) < total:
         return recurrence.of_heads(heads), output.detach().index_select(1, torch.tensor(heads, device=output.device))
     copies = {name: _copy(tensor) for name, tensor in recurrence.tensors.items()}
@@ -56,5 +56,5 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def coarsest(recurrence: Recurrence) -> torch.dtype:
-    """The dtype of the coarsest of the recurrence's tensors: that in which the model adds up, as far as they show it."""
+    """The coarsest dtype of the recurrence's tensors, assumed to be the dtype of the model's sums."""
     return max((tensor.dtype for tensor in recurrence.tensors.values()), key=lambda dtype: torch.finfo(dtype).eps)

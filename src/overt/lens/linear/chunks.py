@@ -9,17 +9,17 @@ from torch.nn.functional import pad
 from overt.lens.linear.recurrence import Recurrence
 from overt.lens.linear.triangular import Stretch
 
-# Positions of a chunk. A decay for each feature has no matrix product in it, so its chunks are shorter.
+# _LENGTH: positions of a chunk; _LENGTH_BY_FEATURE: the same if each feature has its own decay, which prevents a matrix product.
 _LENGTH, _LENGTH_BY_FEATURE = 64, 32
-_BLOCK = 2**22  # numbers of a block of weights
-_NUMBERS = 2**25  # of the matrices of chunks that are made together
+_BLOCK = 2**22  # _BLOCK: numbers in a block of weights
+_NUMBERS = 2**25  # _NUMBERS: numbers in the chunk matrices that are computed together
 
 
 class Chunks:
     """A recurrence as matrices for each chunk of positions, computed in float64 and stored in the dtype of sums.
 
-    A row walks back chunk by chunk: what it asks for, r (D), takes the weights r · written from a chunk, and becomes r · carried.
-    Memory grows with K · D, and never with Q × K.
+    A row walks back chunk by chunk: its vector r (D) gives the weights r · written for a chunk, and becomes r · carried.
+    Memory grows with K · D, never with Q × K.
     """
 
     def __init__(self, recurrence: Recurrence, dtype: torch.dtype | None = None):
@@ -58,7 +58,7 @@ class Chunks:
         """Blocks of rows in order: the first row of each, and its weights (B, H, rows, K)."""
         recurrence = self.recurrence
         size = max(1, _BLOCK // max(1, recurrence.batch * recurrence.heads * recurrence.keys))
-        for first in range(0, max(recurrence.queries, 1), size):  # one empty block where there are no rows
+        for first in range(0, max(recurrence.queries, 1), size):  # one empty block if there are no rows
             yield first, self.weights(range(first, min(first + size, recurrence.queries)))
 
     def weights(self, rows: Sequence[int]) -> Tensor:
@@ -66,7 +66,7 @@ class Chunks:
         positions = [row + self.offset for row in rows]
         lead = self.value.shape[:2]
         weights = self.value.new_zeros(*lead, len(positions), self.count * self.length)
-        asking = self.value.new_zeros(*lead, 0, self.recurrence.query.shape[-1])  # of the rows behind this chunk
+        asking = self.value.new_zeros(*lead, 0, self.recurrence.query.shape[-1])  # r of the rows after this chunk
         for chunk in range(positions[-1] // self.length if positions else -1, -1, -1):
             behind = len(positions) - asking.shape[2]
             here = slice(chunk * self.length, (chunk + 1) * self.length)
@@ -100,7 +100,7 @@ class Chunks:
 
 
 def head_groups(recurrence: Recurrence) -> Iterator[Recurrence]:
-    """The recurrence in groups of heads, so that the matrices of the chunks of one group stay small."""
+    """The recurrence in groups of heads, so that the chunk matrices of one group stay small."""
     by_head = recurrence.batch * recurrence.keys * 6 * max(1, recurrence.query.shape[-1], recurrence.value.shape[-1])
     size = max(1, _NUMBERS // max(1, by_head))
     for first in range(0, recurrence.heads, size):

@@ -1,4 +1,4 @@
-"""The decays between any two positions, and what they leave of a written vector for a later reader."""
+"""The decays between any two positions, and the products of written and reading vectors through them."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-ZERO = -800.0  # log of a decay that is 0: exp of it is, in float64 too
+ZERO = -800.0  # ZERO: a log of a decay below this is a decay of 0, because its exp is 0 even in float64
 
 
 class Decays:
     """The products of decays between any two of N positions, as exp of differences of cumulated logs; log_decay (B, H, N, 1 or D).
 
-    Logs are cumulated in float64. Decays of 0 are counted apart: they would take the digits of all others that are cumulated with them.
+    Logs are cumulated in float64. Decays of 0 are counted separately, because their logs would swamp all others in the cumulated sum.
     """
 
     def __init__(self, log_decay: Tensor | None, length: int):
@@ -25,7 +25,7 @@ class Decays:
             self.zeros: Tensor | None = pad(zero.cumsum(2), (0, 0, 1, 0)) if bool(zero.any()) else None
 
     def products(self, reading: Sequence[Tensor], written: Sequence[Tensor]) -> list[list[Tensor]]:
-        """What a reader at each position reads of what was written at each one, in the state before its own position.
+        """The product of each reading vector with each earlier written vector, through the decays between both positions.
 
         For each pair of the tensors `reading` and `written` (B, H, N, D): Σ_d reading_id · Π_{j < l < i} a_ld · written_jd for j < i,
         else 0, (B, H, N, N).
@@ -45,7 +45,7 @@ class Decays:
         return [[(one @ other.mT).mul_(factor) for other in written] for one in reading]
 
     def _by_feature(self, reading: Tensor, written: Tensor) -> list[list[Tensor]]:
-        """The same for (B, H, N, R, D) and (B, H, N, W, D), a reading position at a time."""
+        """The products for (B, H, N, R, D) and (B, H, N, W, D), computed one reading position at a time."""
         assert self.logs is not None
         batch, heads, length, readers, _ = reading.shape
         writers = written.shape[-2]
@@ -62,13 +62,13 @@ class Decays:
         return [[total[:, :, reader, ..., writer] for writer in range(writers)] for reader in range(readers)]
 
     def from_start(self) -> Tensor | float:
-        """What is left of the state before position 0 in the states before each position and after the last: (B, H, N + 1, 1 or D)."""
+        """The factor of the start state in the states before each position and after the last: (B, H, N + 1, 1 or D)."""
         if self.logs is None:
             return 1.0
         return (self.logs if self.zeros is None else torch.where(self.zeros == 0, self.logs, -torch.inf)).exp()
 
     def to_position(self, last: int) -> Tensor | float:
-        """What is left after position `last` of what was written at each one up to it: (B, H, last + 1, 1 or D), or 1."""
+        """The factor after position `last` of the vector written at each position up to it: (B, H, last + 1, 1 or D), or 1."""
         if self.logs is None:
             return 1.0
         difference = self.logs[:, :, last + 1, None] - self.logs[:, :, 1 : last + 2]

@@ -14,16 +14,16 @@ from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.decays import Decays
 from overt.lens.linear.recurrence import Recurrence, step_back
 
-_WALKED_ROWS = 16  # up to which rows walk back position by position; more of them go by chunks
+_WALKED_ROWS = 16  # _WALKED_ROWS: the most rows that walk back position by position; more rows are computed in chunks
 
 
 class MixerSteps(NamedTuple):
-    """How one row weighs the K positions. The row asks for r, which begins as its query; position j gets the weight k_j · r.
+    """How one row weighs the K positions: position j gets the weight k_j · r, where r begins as the row's query.
 
-    key (B, K, D) and value (B, K, E), as they were written. decay (B, K, 1 or D): what the decays between position j and the row leave of
-    what was written at j; 0 for later positions. asking (B, K, D): r as it is when the walk back comes to position j, decays and erasures
-    of later positions included; 0 for positions that the row does not read. weights (B, K). output (B, E): the weights times the values.
-    from_start (B, E): what the output has besides from a state of before position 0, whose tokens are not known; else 0.
+    key (B, K, D) and value (B, K, E), as written. decay (B, K, 1 or D): the product of the decays between position j and the row; 0 for
+    later positions. asking (B, K, D): r when the walk back reaches position j, including decays and erasures of later positions; 0 for
+    positions that the row does not read. weights (B, K). output (B, E): the weights times the values. from_start (B, E): the output's
+    part from a state before position 0, whose tokens are unknown; else 0.
     """
 
     key: Tensor
@@ -39,18 +39,18 @@ class MixerHead(Head):
     """One head of a linear token mixer. Its weights are signed and do not sum to one. B is the number of sequences.
 
     `weights`, `top` (the largest |W|, with their signs), `received` and `map` (means of W), `entropy` (of |W| / Σ |W|), `steps`, and
-    the recurrence's own query, key and value, with scale and strength of writing multiplied in.
+    the recurrence's own query, key and value, multiplied by scale and strength of writing.
     """
 
     captured: CapturedMixer
 
     @cached_property
     def recurrence(self) -> Recurrence:
-        """The recurrence of this head alone."""
+        """The recurrence of only this head."""
         return self.captured.recurrence.of_heads([self.captured.copies.index(self.head)])
 
     def weights(self, rows: Index = None, keys: Index = None) -> Tensor:
-        """Any block of the signed weights, exactly: (B, rows, keys). None means all rows or all keys."""
+        """Any block of the exact signed weights: (B, rows, keys). None means all rows or all keys."""
         chosen = self.rows_of(rows)
         if len(chosen) <= _WALKED_ROWS:
             weights = self.recurrence.weights(chosen)[:, 0]
@@ -61,23 +61,23 @@ class MixerHead(Head):
         return weights if keys is None else weights[..., self.keys_of(keys)]
 
     def top(self, row: int | str, k: int = 8) -> Top:
-        """The k weights of one query that are largest in size, with their signs, largest first."""
+        """The k weights of one query with the largest sizes, signed, largest first."""
         weights = self.weights(self.row_of(row))[:, 0]  # (B, K)
         keys = weights.abs().topk(min(k, self.keys), dim=-1).indices
         return Top(weights.gather(-1, keys), keys)
 
     def entropy(self) -> Tensor:
-        """How spread out the sizes of each query's weights are, −Σ p log p of p = |W| / Σ |W| in nats: (B, Q)."""
+        """The entropy of the sizes of each query's weights, −Σ p log p of p = |W| / Σ |W| in nats: (B, Q)."""
         return self._summary().entropy[:, 0]
 
     def received(self, *, padding: bool = True) -> Tensor:
-        """The mean over the queries of the weight that each key gets, signed, (B, K), padding included: `padding=False` is refused."""
+        """The mean signed weight of each key over the queries, (B, K), padding included: `padding=False` is refused."""
         if not padding:
             raise InputError("padding to be included in a linear mixer", got="padding=False", fix="record each text by itself")
         return self._summary().received[:, 0]
 
     def map(self, size: int | tuple[int, int]) -> Tensor:
-        """The mean weight in each of size × size near-equal cells of the weights, signed: (B, rows, columns)."""
+        """The mean signed weight in size × size near-equal cells: (B, rows, columns)."""
         summary = self._summary(size).map_mean
         assert summary is not None
         return summary[:, 0]
@@ -124,18 +124,18 @@ class MixerHead(Head):
 
     @property
     def output(self) -> Tensor:
-        """The model's own output of the mixing of this head (B, Q, E), before gate and norm."""
+        """The model's own output of this head's mixing (B, Q, E), before gate and norm."""
         return self.part_of(self.captured.output)
 
     def mask(self) -> Tensor:
-        """Which keys each query reads, (Q, K): those up to its own position."""
+        """The keys that each query reads, (Q, K): all up to its own position."""
         itself = int(self.recurrence.reads == "after" or self.recurrence.diagonal is not None)
         every = torch.ones(self.queries, self.keys, dtype=torch.bool, device=self.captured.output.device)
         return every.tril(self.keys - self.queries + itself - 1)
 
     @property
     def captured_call(self) -> NoReturn:
-        """Refuse what only attention has: a score, a mask, a bias, a normalizer."""
+        """Refuse: a mixer has no score, mask, bias or normalizer."""
         raise InputError(
             "a call of attention, for its score, mask, bias and normalizer",
             got=f"{self.layer}, which mixes tokens by a recurrence ({self.captured.recurrence.kind})",

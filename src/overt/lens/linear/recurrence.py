@@ -20,15 +20,15 @@ class Recurrence:
         S_j = (diag(a_j) + u_j p_jᵀ) S_{j−1} + k_j v_jᵀ        o_t = S_tᵀ q_t + d_t v_t        (reads "after")
                                                                o_t = S_{t−1}ᵀ q_t + d_t v_t    (reads "before")
 
-    The output is linear in the values, so that o_t = Σ_j W_tj v_j. The weights of a row are W_tj = k_j · r, where r begins as q_t and
-    goes r ← a_j ∘ r + p_j (u_j · r) for j = t, t − 1, …; they are signed and do not sum to one.
+    The output is linear in the values: o_t = Σ_j W_tj v_j. The weights of a row are W_tj = k_j · r, where r begins as q_t and
+    changes by r ← a_j ∘ r + p_j (u_j · r) for j = t, t − 1, …; they are signed and do not sum to one.
 
     Shapes: query (B, H, Q, D) with its scale multiplied in, key (B, H, K, D) with the strength of writing multiplied in, value
     (B, H, K, E), log_decay (B, H, K, 1 or D) of log a_j, erase and probe (B, H, K, D) of u_j and p_j, both or neither, diagonal
-    (B, H, Q) of d_t, start (B, H, D, E) a state from before position 0, of tokens that are not among the K. `normalizer` (B, H, Q)
-    divides a row: weights and output. What heads share in groups may have fewer heads, a divisor of H: head h reads h // (H / fewer).
-    None means: nothing decays, nothing is erased, no diagonal, a state of zeros, no normalizer. `kind` is the field's name of the
-    mixer. Sums are in float32, in float64 where a tensor is. Raises InputError for shapes that do not fit, KindError for other dtypes.
+    (B, H, Q) of d_t, start (B, H, D, E) a state before position 0, from tokens that are not among the K. `normalizer` (B, H, Q) divides
+    a row's weights and output. Tensors that heads share in groups may have fewer heads, a divisor of H: head h reads h // (H / fewer).
+    None means no decay, no erasure, no diagonal, a start state of zeros, no normalizer. `kind` is the usual name of the mixer. Sums
+    are in float32, or in float64 if a tensor is. Raises InputError for shapes that do not fit, KindError for other dtypes.
 
     >>> import torch
     >>> x = torch.ones(1, 1, 3, 1)
@@ -71,7 +71,7 @@ class Recurrence:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors that are there, by the names of their fields."""
+        """The tensors that are not None, by the names of their fields."""
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("reads", "kind")}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -97,7 +97,7 @@ class Recurrence:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of sums: float64 where a tensor is of it, else float32."""
+        """The dtype of sums: float64 if any tensor is float64, else float32."""
         return torch.float64 if any(tensor.dtype == torch.float64 for tensor in self.tensors.values()) else torch.float32
 
     def _shapes(self) -> dict[str, list[tuple[int, ...]]]:
@@ -114,7 +114,7 @@ class Recurrence:
         return {name: shapes[name] for name in self.tensors}
 
     def of_heads(self, heads: Sequence[int]) -> "Recurrence":
-        """A copy with these heads alone."""
+        """A copy of the recurrence with only these heads."""
         chosen = {}
         for name, tensor in self.tensors.items():
             group = self.heads // tensor.shape[1]
@@ -123,7 +123,7 @@ class Recurrence:
         return replace(self, **chosen)
 
     def ready(self) -> "Recurrence":
-        """The same with all of its heads in every tensor, as views, in the dtype of sums and without gradients."""
+        """The recurrence with all heads in every tensor, as views, in the dtype of sums and without gradients."""
         chosen = {
             name: tensor.detach().to(self.dtype).repeat_interleave(self.heads // tensor.shape[1], dim=1)
             for name, tensor in self.tensors.items()
@@ -131,14 +131,14 @@ class Recurrence:
         return replace(self, **chosen)
 
     def double(self) -> "Recurrence":
-        """The same in float64."""
+        """The recurrence in float64."""
         return replace(self, **{name: tensor.double() for name, tensor in self.tensors.items()})
 
     @torch.no_grad()
     def weights(self, rows: Sequence[int] | None = None) -> Tensor:
-        """The weights of these queries, all of them for None, on every key: (B, H, rows, K), by the walk back from each row.
+        """The weights of these queries (None: all) on every key: (B, H, rows, K), by the walk back from each row.
 
-        It takes K steps of rows × D, and no memory but the result that grows with K.
+        The walk takes K steps of rows × D; only the result grows with K.
         """
         ready, offset, before = self.ready(), self.keys - self.queries, int(self.reads == "before")
         chosen = list(range(self.queries)) if rows is None else list(rows)
@@ -167,7 +167,7 @@ class Recurrence:
 
     @torch.no_grad()
     def output(self) -> Tensor:
-        """The outputs (B, H, Q, E), by the recurrence itself, position by position."""
+        """The outputs (B, H, Q, E), by the recurrence, position by position."""
         ready, offset = self.ready(), self.keys - self.queries
         state = ready.value.new_zeros(self.batch, self.heads, self.query.shape[-1], self.value.shape[-1])
         state = state if ready.start is None else ready.start
@@ -189,7 +189,7 @@ class Recurrence:
 
 
 def step_back(recurrence: Recurrence, position: int, asking: Tensor) -> tuple[Tensor, Tensor]:
-    """The weight of a position for rows that ask for r (B, H, rows, D), and what they ask for of the positions before it."""
+    """The weight of a position for rows with the vectors r (B, H, rows, D), and their r for the positions before it."""
     at = (slice(None), slice(None), slice(position, position + 1))
     weight = (recurrence.key[at] * asking).sum(-1)  # (B, H, rows)
     earlier = asking if recurrence.log_decay is None else recurrence.log_decay[at].exp() * asking
@@ -209,6 +209,6 @@ def step_forward(recurrence: Recurrence, position: int, state: Tensor) -> Tensor
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether a tensor has this shape, or fewer heads, a divisor of its number."""
+    """Whether a tensor has the wanted shape, or a number of heads that divides the wanted one."""
     heads_fit = len(shape) == len(wanted) and shape[1] > 0 and wanted[1] % shape[1] == 0
     return heads_fit and (shape[0], *shape[2:]) == (wanted[0], *wanted[2:])

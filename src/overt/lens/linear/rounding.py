@@ -1,4 +1,4 @@
-"""How far rounding may take two correct computations of a linear recurrence apart."""
+"""The largest difference that rounding may cause between two correct computations of a linear recurrence."""
 
 from dataclasses import replace
 
@@ -9,26 +9,26 @@ from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.decays import ZERO, Decays
 from overt.lens.linear.recurrence import Recurrence
 
-WINDOW = 256  # positions over which models cumulate the logs of decays, and add up products, at most
+WINDOW = 256  # WINDOW: the most positions over which models cumulate logs of decays and add up products
 
 
 def rounding_bound(recurrence: Recurrence, rows: Tensor, output: Tensor, sums: torch.dtype) -> Tensor:
-    """How far rounding may move the outputs of these queries, `output` (B, H, rows, E), for sums in one dtype: (B, H, rows, E).
+    """The rounding bound of these queries' outputs, `output` (B, H, rows, E), for sums in the dtype `sums`: (B, H, rows, E).
 
-    Errors are relative, of size ε of that dtype, and of random sign, so that their squares add up:
+    Errors are relative, of size ε of this dtype, with random signs, so their squares add up:
 
     - The state S is rounded at each of the n = t − i + 1 positions from i to t, and a sum over D features D times. Its entries are
-      sums of what was written: k_i v_iᵀ and u_i y_iᵀ, where y_i = p_iᵀ S is what the probe read. A query reads them through the decays
-      a_ti between both positions: Σ_i (n + D) Σ_d (q_td a_tid)² (k_id² v_ie² + u_id² y_ie²), and for a state S from before
-      Σ_d (t + D) (q_td a_td)² S_de². Erasing only shortens what a query asks for, so it is left out here.
-    - What a probe reads is a sum too, wrong by the root of D Σ_d p_id² M_ide, where M has the squares of what S is a sum of. It is
-      written by u_i, which adds Σ_i Σ_d (q_td a_tid u_id)² D Σ_d' p_id'² M_id'e.
-    - Models in chunks take a_ti = exp(g_t − g_i) of logs that they cumulate, with an error of ε |g| ≤ ε Γ_t, the sum of |log a| over
-      the last `WINDOW` positions. One decay a head moves the weights by Γ_t W_ti, by g_t all together and by g_i each:
+      sums of the written terms k_i v_iᵀ and u_i y_iᵀ, where y_i = p_iᵀ S is the probe's reading. A query reads them through the decays
+      a_ti between both positions: Σ_i (n + D) Σ_d (q_td a_tid)² (k_id² v_ie² + u_id² y_ie²), and a start state S through
+      Σ_d (t + D) (q_td a_td)² S_de². Erasing only shortens r, so this term ignores it.
+    - A probe's reading is also a sum, with an error of the root of D Σ_d p_id² M_ide, where M has the squares of the terms of S. The
+      key u_i writes this error, which adds Σ_i Σ_d (q_td a_tid u_id)² D Σ_d' p_id'² M_id'e.
+    - Models in chunks use a_ti = exp(g_t − g_i) of cumulated logs, with an error of ε |g| ≤ ε Γ_t, the sum of |log a| over the last
+      `WINDOW` positions. One decay per head moves the weights by Γ_t W_ti, all together by g_t and separately by g_i:
       Γ_t² (o_te² + Σ_i W_ti² v_ie²). Decays by feature add Γ_td² to n + D.
     - Weights times values are added up over at most `WINDOW` positions: WINDOW Σ_i W_ti² v_ie².
 
-    The bound is four times ε times the root of the sum. A normalizer divides it, and is a sum of weights itself, which adds
+    The bound is four times ε times the root of the sum. A normalizer divides it, and is itself a sum of weights, which adds
     4 ε |o_te| (WINDOW Σ_i W_ti²)^½.
     """
     ready = recurrence.double().ready()
@@ -44,7 +44,7 @@ def rounding_bound(recurrence: Recurrence, rows: Tensor, output: Tensor, sums: t
 
 
 def stored(output: Tensor, dtype: torch.dtype) -> Tensor:
-    """How far storing an output in a dtype may move it: by ε of its size, or where it is smallest by the smallest number.
+    """The largest error of storing an output in a dtype: ε times its size plus the dtype's smallest number.
 
     >>> float(stored(torch.zeros(()), torch.float16))
     5.960464477539063e-08

@@ -1,4 +1,4 @@
-"""A recorded linear token mixer as its statistics, and its roles: nothing grows with Q × K."""
+"""The statistics and roles of a recorded linear token mixer; no statistic grows with Q × K."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -19,7 +19,7 @@ from overt.lens.tokens import Tokens
 
 @torch.no_grad()
 def summarized_mixer(captured: CapturedMixer, tokens: Tokens, options: SummaryOptions) -> CapturedSummary:
-    """Compute the statistics of a call, group of heads by group of heads and block of rows by block of rows."""
+    """Compute the statistics of a call, by groups of heads and blocks of rows."""
     tokens = tokens if tokens.fit(captured) else Tokens()
     shares: list[dict[str, float]] = []
     summaries = []
@@ -41,14 +41,14 @@ def summarized_mixer(captured: CapturedMixer, tokens: Tokens, options: SummaryOp
 
 
 def summarized_size(options: SummaryOptions, recurrence: Recurrence, output: Tensor, heads: int, total: int) -> int:
-    """How many bytes the statistics of `heads` heads take; `output` and `total` change nothing."""
+    """The bytes of the statistics of `heads` heads; `output` and `total` are ignored."""
     number = torch.empty((), dtype=recurrence.dtype).element_size()
     return recurrence.batch * heads * options.size_of_head(recurrence.queries, recurrence.keys, number)
 
 
 @torch.no_grad()
 def mixer_shares(captured: CapturedMixer, tokens: Tokens) -> Shares:
-    """How much of each recorded head's |W| follows each pattern: `roles.measured` for the shares |W| / Σ |W|."""
+    """The share of each recorded head's |W| on each pattern: `roles.measured` for |W| / Σ |W|."""
     shares: list[dict[str, float]] = []
     for part in _groups(captured):
         role_shares = RoleShares(part, tokens)
@@ -77,13 +77,13 @@ def _groups(captured: CapturedMixer) -> Iterator[CapturedMixer]:
 
 
 def _counted(captured: CapturedMixer, shares: RoleShares) -> Iterator[tuple[int, Tensor]]:
-    """Blocks of weights, counted in the shares on their way."""
+    """Blocks of weights, each added to the shares before it is returned."""
     recurrence, offset = captured.recurrence, captured.keys - captured.queries
     itself = int(recurrence.reads == "after" or recurrence.diagonal is not None)  # whether a row reads its own position
     keys = torch.arange(captured.keys, device=recurrence.query.device)
     for first, weights in Chunks(recurrence).blocks():
         rows = torch.arange(first, first + weights.shape[-2], device=keys.device)
-        counts = rows + offset + itself  # how many keys a row reads
+        counts = rows + offset + itself  # the number of keys that each row reads
         allowed = (keys < counts[:, None]).expand(weights.shape)
         if weights.numel():
             shares.add_weights(first, relative_sizes(weights), allowed, counts.expand(weights.shape[:-1]))

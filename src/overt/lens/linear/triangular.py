@@ -7,17 +7,17 @@ from overt.lens.linear.decays import Decays
 
 
 class Stretch:
-    """What a stretch of N positions does with the values written in it, and with the state S before it.
+    """The effect of a stretch of N positions on the values written in it and on the state S before it.
 
-    What position i's probe reads is y_i = Σ_{j<i} (p_i · k_j) v_j + Σ_{j<i} (p_i · u_j) y_j + p_iᵀ S, where each product holds the
+    Position i's probe reads y_i = Σ_{j<i} (p_i · k_j) v_j + Σ_{j<i} (p_i · u_j) y_j + p_iᵀ S, where each product includes the
     decays between both positions: a triangular system (the UT transform; Yang et al. 2024, "Parallelizing Linear Transformers with
-    the Delta Rule over Sequence Length", section 3). With it an output is o_t = Σ_j (q_t · k_j) v_j + Σ_j (q_t · u_j) y_j + q_tᵀ S.
+    the Delta Rule over Sequence Length", section 3). An output is then o_t = Σ_j (q_t · k_j) v_j + Σ_j (q_t · u_j) y_j + q_tᵀ S.
 
     Shapes: query, key, erase and probe (B, H, N, D), log_decay (B, H, N, 1 or D), all of one dtype.
 
-    weights (B, H, N, N): what each query takes from each value. asking (B, H, N, D): what it asks for of the state before.
-    written (B, H, D, N): what each value adds to the state after the stretch, as columns.
-    carried (B, H, D, D): what becomes of the state before it; where nothing is erased a factor for each row, (B, H, 1 or D, 1).
+    weights (B, H, N, N): the weight of each value for each query. asking (B, H, N, D): each query's factor of the state before.
+    written (B, H, D, N): each value's contribution to the state after the stretch, as columns.
+    carried (B, H, D, D): the factor of the state before the stretch; without erasure one factor for each row, (B, H, 1 or D, 1).
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Stretch:
         decays = Decays(log_decay, key.shape[2])
         start, end = decays.from_start(), decays.to_position(key.shape[2] - 1)
         start = start.to(key.dtype) if isinstance(start, Tensor) else key.new_ones(*key.shape[:2], key.shape[2] + 1, 1)
-        # A query that reads the state after its position is one that reads the state before it and takes its own key besides.
+        # Reading the state after a position equals reading the state before it and also the position's own key.
         earlier = query if log_decay is None or reads == "before" else query * log_decay.exp()
         readers, writers = [earlier] if probe is None else [earlier, probe], [key] if erase is None else [key, erase]
         products = decays.products(readers, writers)
@@ -55,7 +55,7 @@ class Stretch:
 
 
 def _solved(key_products: Tensor, erase_products: Tensor, state_factors: Tensor) -> tuple[Tensor, Tensor]:
-    """What each probe reads, as factors of the values (B, H, N, N) and of the rows of the state before (B, H, N, D)."""
+    """Each probe's reading, as factors of the values (B, H, N, N) and of the rows of the state before (B, H, N, D)."""
     size = key_products.shape[-1]
     system = torch.eye(size, dtype=key_products.dtype, device=key_products.device) - erase_products
     sides = torch.cat([key_products, state_factors], dim=-1)

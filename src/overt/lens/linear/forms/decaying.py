@@ -8,12 +8,12 @@ from overt.lens.linear.recurrence import Recurrence
 def retention(
     query: Tensor, key: Tensor, value: Tensor, decay: Tensor, *, scale: float = 1.0, start: Tensor | None = None
 ) -> Recurrence:
-    """Retention: the same decay at every position, one a head.
+    """Retention: one decay per head, the same at every position.
 
         S_t = γ S_{t−1} + k_t v_tᵀ        o_t = scale · S_tᵀ q_t
 
     Sun et al. 2023, "Retentive Network: A Successor to Transformer for Large Language Models", section 2.1 (equation 6). Rotary
-    positions are in query and key already. Shapes: query, key (B, H, K, D), value (B, H, K, E), decay (H,) of γ from 0 to 1, start
+    positions are already in query and key. Shapes: query, key (B, H, K, D), value (B, H, K, E), decay (H,) of γ from 0 to 1, start
     (B, H, D, E).
 
     >>> import torch
@@ -46,7 +46,7 @@ def lightning_attention(
 def gated_linear_attention(
     query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, *, scale: float = 1.0, start: Tensor | None = None
 ) -> Recurrence:
-    """Gated linear attention: a decay for each feature and position, which the input sets.
+    """Gated linear attention: a decay for each feature and position, computed from the input.
 
         S_t = diag(α_t) S_{t−1} + k_t v_tᵀ        o_t = scale · S_tᵀ q_t
 
@@ -64,7 +64,7 @@ def gated_linear_attention(
 def rwkv6(
     receptance: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, bonus: Tensor, *, start: Tensor | None = None
 ) -> Recurrence:
-    """RWKV-6: the state before a position is read, and its own key has a bonus instead of a decay.
+    """RWKV-6: a position reads the state before it, and its own key has a bonus instead of a decay.
 
         S_t = diag(w_t) S_{t−1} + k_t v_tᵀ        o_t = (S_{t−1} + diag(u) k_t v_tᵀ)ᵀ r_t
 

@@ -1,4 +1,4 @@
-"""Mixers that erase what they are about to write over: the delta rule, gated by head or by feature, and RWKV-7."""
+"""Mixers that erase the old value of a key before writing: the delta rule, gated by head or by feature, and RWKV-7."""
 
 import torch
 from torch import Tensor
@@ -9,12 +9,12 @@ from overt.lens.linear.recurrence import Recurrence
 def delta_rule(
     query: Tensor, key: Tensor, value: Tensor, beta: Tensor, *, scale: float = 1.0, start: Tensor | None = None
 ) -> Recurrence:
-    """The delta rule: what a key held before is replaced by its new value, by the part β of it.
+    """The delta rule: the old value of a key is replaced by the new one, in the proportion β.
 
         S_t = (I − β_t k_t k_tᵀ) S_{t−1} + β_t k_t v_tᵀ        o_t = scale · S_tᵀ q_t
 
-    Schlag, Irie and Schmidhuber 2021, "Linear Transformers Are Secretly Fast Weight Programmers", section 4.2. Keys are those that
-    the mixer uses, normalised already. Shapes: query, key (B, H, K, D), value (B, H, K, E), beta (B, H, K), start (B, H, D, E).
+    Schlag, Irie and Schmidhuber 2021, "Linear Transformers Are Secretly Fast Weight Programmers", section 4.2. Keys are already
+    normalised, as the mixer uses them. Shapes: query, key (B, H, K, D), value (B, H, K, E), beta (B, H, K), start (B, H, D, E).
 
     >>> import torch
     >>> key = torch.tensor([[[[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]]])
@@ -35,7 +35,7 @@ def gated_delta_rule(
     scale: float = 1.0,
     start: Tensor | None = None,
 ) -> Recurrence:
-    """The delta rule of a state that decays, by one number a head.
+    """The delta rule with a decay of the state, one number per head.
 
         S_t = α_t (I − β_t k_t k_tᵀ) S_{t−1} + β_t k_t v_tᵀ        o_t = scale · S_tᵀ q_t
 
@@ -60,7 +60,7 @@ def kimi_delta_attention(
     scale: float = 1.0,
     start: Tensor | None = None,
 ) -> Recurrence:
-    """The delta rule of a state that decays by feature, before it is read and written over.
+    """The delta rule with a decay of the state by feature, applied before it is read and overwritten.
 
         S_t = (I − β_t k_t k_tᵀ) diag(α_t) S_{t−1} + β_t k_t v_tᵀ        o_t = scale · S_tᵀ q_t
 
@@ -85,7 +85,7 @@ def rwkv7(
     *,
     start: Tensor | None = None,
 ) -> Recurrence:
-    """RWKV-7's generalised delta rule: what is removed has a key and a rate of its own.
+    """RWKV-7's generalised delta rule: removal has its own key and rate.
 
         S_t = (diag(w_t) − (a_t ∘ κ_t) κ_tᵀ) S_{t−1} + k_t v_tᵀ        o_t = S_tᵀ r_t
 

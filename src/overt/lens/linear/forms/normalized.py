@@ -1,4 +1,4 @@
-"""Mixers that divide by a sum of their own weights: linear attention, mLSTM, RWKV-4."""
+"""Mixers that divide by a sum of their weights: linear attention, mLSTM, RWKV-4."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from overt.lens.linear.recurrence import Recurrence
 
 
 def linear_attention(query: Tensor, key: Tensor, value: Tensor, *, epsilon: float = 0.0) -> Recurrence:
-    """Causal linear attention, whose weights do sum to one where the features are positive.
+    """Causal linear attention, whose weights sum to one if the features are positive.
 
         o_t = Σ_{j≤t} (φ(q_t) · φ(k_j)) v_j / (Σ_{j≤t} φ(q_t) · φ(k_j) + ε)
 
@@ -32,7 +32,7 @@ def mlstm(query: Tensor, key: Tensor, value: Tensor, log_forget: Tensor, log_inp
         C_t = f_t C_{t−1} + i_t k_t v_tᵀ     n_t = f_t n_{t−1} + i_t k_t     h_t = C_tᵀ q_t / max(|n_tᵀ q_t|, 1)
 
     Beck et al. 2024, "xLSTM: Extended Long Short-Term Memory", section 2.3 (equations 19 to 27), with its stabiliser
-    m_t = max(log f_t + m_{t−1}, log i_t), which keeps the gates in range and changes no weight. Key has its 1/√D in it. Shapes:
+    m_t = max(log f_t + m_{t−1}, log i_t), which keeps the gates in range and changes no weight. The key includes its 1/√D. Shapes:
     query, key (B, H, K, D), value (B, H, K, E), log_forget and log_input (B, H, K).
 
     >>> import torch
@@ -46,7 +46,7 @@ def mlstm(query: Tensor, key: Tensor, value: Tensor, log_forget: Tensor, log_inp
 
 
 def rwkv4(key: Tensor, value: Tensor, log_decay: Tensor, bonus: Tensor) -> Recurrence:
-    """RWKV-4's time mixing: an average over positions with a decay a channel and no query, so each channel is a head.
+    """RWKV-4's time mixing: an average over positions with one decay per channel and no query, so each channel is a head.
 
         o_t = (Σ_{j<t} e^{(t−1−j) log w + k_j} v_j + e^{u + k_t} v_t) / (Σ_{j<t} e^{(t−1−j) log w + k_j} + e^{u + k_t})
 
@@ -59,7 +59,7 @@ def rwkv4(key: Tensor, value: Tensor, log_decay: Tensor, bonus: Tensor) -> Recur
     tensor([[[[0.2500, 0.2500, 0.5000]]]])
     """
     decays, log_key, largest = _stabilized(log_decay[:, None].expand(key.shape), key)
-    before = torch.nn.functional.pad(largest[..., :-1], (1, 0), value=-torch.inf)  # of the state that each position reads
+    before = torch.nn.functional.pad(largest[..., :-1], (1, 0), value=-torch.inf)  # m of the state that each position reads
     shift = torch.maximum(before, key + bonus[:, None])
     query, diagonal = (before - shift).exp(), (key + bonus[:, None] - shift).exp()
     columns = query[..., None], log_key.exp()[..., None], value[..., None], decays[..., None]
@@ -74,7 +74,7 @@ def _stabilized(log_decay: Tensor, log_key: Tensor) -> tuple[Tensor, Tensor, Ten
         steps.append(torch.maximum(decay + steps[-1], entered) if steps else entered)
     largest = torch.stack(steps, dim=-1) if steps else log_key
     decays = log_decay[..., 1:] + largest[..., :-1] - largest[..., 1:]
-    decays = torch.nn.functional.pad(decays, (1, 0))  # there is nothing to decay at the first position
+    decays = torch.nn.functional.pad(decays, (1, 0))  # the first position has no state to decay
     return decays, log_key - largest, largest
 
 

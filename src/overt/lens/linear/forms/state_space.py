@@ -9,7 +9,7 @@ from overt.lens.linear.recurrence import Recurrence
 def mamba2(
     x: Tensor, step: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor | None = None, *, start: Tensor | None = None
 ) -> Recurrence:
-    """Mamba-2, the state-space duality: one decay a head, and keys and queries that heads of a group share.
+    """Mamba-2, the state-space duality: one decay per head; heads of a group share keys and queries.
 
         S_t = exp(Δ_t A) S_{t−1} + Δ_t B_t x_tᵀ        o_t = S_tᵀ C_t + D x_t
 
@@ -50,7 +50,7 @@ def mamba(
 
 
 def rg_lru(x: Tensor, gate: Tensor, log_decay: Tensor, *, start: Tensor | None = None) -> Recurrence:
-    """The real-gated linear recurrent unit: a state of one number a channel, so each channel is a head.
+    """The real-gated linear recurrent unit: one number of state per channel, so each channel is a head.
 
         h_t = a_t h_{t−1} + (1 − a_t²)^½ i_t x_t
 
