@@ -34,16 +34,16 @@ def page(
     live: Live = FROZEN,
     padding: bool = False,
 ) -> str:
-    """Make the page of these calls; `Recording.page` says more. Returns the HTML, or the path where it was written.
+    """Make the page of these calls, see `Recording.page`. Returns the HTML, or the path of the written file.
 
-    A recipe hands over its `story`, and a second recording to compare; `live` is what runs a model in the page.
+    A recipe passes its `story` and a second recording to compare; `live` runs a model in the page.
     """
     separate({"path": path}, {"the recording": calls.file})
     both = [calls] if beside is None else [calls, beside]
     recordings = [(side, chosen(side, heads, exact, limit // len(both))) for side in both]
     packed = pack_heads(recordings, title=title, exact=exact, model=model, opened=opened, story=story, padding=padding)
     html = _html(packed, story, live)
-    if len(html) > limit:  # the page is ASCII but for its title and what it shows without its script
+    if len(html) > limit:  # the page is ASCII except for its title and its still picture
         shown = [captured for side in recordings for captured in side[1]]
         raise PageTooLarge(sum(len(call.heads) for call in shown), max(call.batch for call in shown), len(html), limit, exact)
     return write_page(html, path)

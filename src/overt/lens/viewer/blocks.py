@@ -1,4 +1,4 @@
-"""The page's numbers as blocks of bytes, each array once, found again by its block, offset, type and length."""
+"""The page's numbers as blocks of bytes; each array is stored once, addressed by block, offset, type and length."""
 
 import gzip
 import hashlib
@@ -14,18 +14,18 @@ _LARGEST = 32767
 
 @dataclass
 class ArrayBlocks:
-    """Arrays by block. Those of block 0 are read at once, the others when a head of theirs is first looked at."""
+    """Arrays by block. The page reads block 0 at once, and another block when one of its heads is first shown."""
 
     parts: list[list[bytes]] = field(default_factory=lambda: [[]])
     _entries: dict[tuple[int, bytes], list[Any]] = field(default_factory=dict)
 
     def begin(self) -> int:
-        """A new block's number."""
+        """The number of a new block."""
         self.parts.append([])
         return len(self.parts) - 1
 
     def put(self, array: Any, block: int = 0) -> list[Any]:
-        """Store an array, unless its like is there already: [block, offset in bytes, type, count]."""
+        """Store an array, unless an equal one is stored, and return its address: [block, offset in bytes, type, count]."""
         values = array.detach().cpu().numpy() if isinstance(array, Tensor) else np.asarray(array)
         values = np.ascontiguousarray(values)
         kind = {"f": "float32", "i": "int32", "u": "uint8"}[values.dtype.kind] if values.dtype != np.int16 else "int16"
@@ -38,9 +38,9 @@ class ArrayBlocks:
         return self._entries[key]
 
     def vectors(self, vectors: Tensor, block: int, whole: bool) -> dict[str, Any]:
-        """Vectors (N, D): float32 where `whole`, or where one holds an infinity; else int16 with a scale for each vector.
+        """Store vectors (N, D): as float32 if `whole` or if any number is infinite, else as int16 with a scale for each vector.
 
-        A vector with a NaN in it has the scale NaN, and is NaN.
+        A vector with a NaN has the scale NaN, so it is NaN as a whole.
         """
         numbers = plain(vectors)
         sizes = {"width": numbers.shape[-1], "count": numbers.shape[0]}
@@ -50,7 +50,7 @@ class ArrayBlocks:
         return sizes | {"data": self.put(integers, block), "scale": self.put(scale, block)}
 
     def texts(self) -> list[tuple[str, str]]:
-        """Each block as (encoding, base64): block 0 "gzip", the others as they are, since vectors hardly shrink."""
+        """Each block as (encoding, base64): block 0 "gzip", the others uncompressed, because vectors hardly shrink."""
         whole = [b"".join(parts) for parts in self.parts]
         return [
             ("gzip", b64encode(gzip.compress(data, 6, mtime=0)).decode()) if not number else ("plain", b64encode(data).decode())
@@ -59,12 +59,12 @@ class ArrayBlocks:
 
 
 def plain(tensor: Tensor) -> np.ndarray:
-    """The same numbers as float32, in NumPy, whose small steps wait for no other thread."""
+    """The tensor as a float32 NumPy array, whose small operations do not wait for torch's threads."""
     return tensor.detach().float().cpu().numpy()
 
 
 def rounded(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Integers (N, D) and scales (N,) whose product is the vectors, to 1/65,534 of each vector's largest entry.
+    """Integers (N, D) and scales (N,) whose product equals the vectors to 1/65,534 of each vector's largest entry.
 
     >>> integers, scale = rounded(np.array([[1.0, -0.5], [0.0, 0.0]], np.float32))
     >>> integers.tolist(), scale[1].item()

@@ -1,4 +1,4 @@
-"""What the page computes a linear mixer's weights from: the vectors of its recurrence, and numbers for each query."""
+"""The page's input for a linear mixer's weights: the vectors of its recurrence, and numbers for each query."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ def mixer_terms(head: MixerHead, batch: int, vectors: Callable[[Tensor], Any], p
 
 
 def mixer_bytes(captured: CapturedMixer, heads: int) -> int:
-    """How many bytes the vectors of so many heads take on the page, as float32."""
+    """The bytes of the vectors of `heads` heads on the page, as float32."""
     recurrence = captured.recurrence
     tensors = {name: tensor for name, tensor in recurrence.tensors.items() if name != "start"}
     return sum(4 * tensor.numel() * min(heads, tensor.shape[1]) // tensor.shape[1] for tensor in tensors.values())

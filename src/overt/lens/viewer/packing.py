@@ -34,11 +34,11 @@ FORMAT, LINKS = 1, 100
 Requested = Sequence[tuple[Captured, tuple[int, ...]]]
 Opened = tuple[int | str, int, int] | None
 
-_WHOLE = 2**20  # bytes of vectors up to which they stay float32
+_WHOLE = 2**20  # _WHOLE: the most bytes of vectors that stay float32
 
 
 def map_side(requested: Requested, exact: bool) -> int:
-    """How many cells a side the heads' base maps have."""
+    """The cells along each side of the heads' base maps."""
     count = sum(len(heads) * captured.batch for captured, heads in requested)
     longest = max((max(captured.queries, captured.keys) for captured, _ in requested), default=0)
     return cells(longest, count, exact and not any(isinstance(captured.opened(), CapturedSummary) for captured, _ in requested))
@@ -51,7 +51,7 @@ def stays_whole(requested: Requested) -> bool:
 
 @dataclass
 class Packed:
-    """What the page holds: `header` is plain data, `blocks` the arrays that it points into."""
+    """The contents of the page: `header` is plain data, `blocks` the arrays that it refers to."""
 
     header: dict[str, Any]
     blocks: ArrayBlocks
@@ -78,7 +78,7 @@ class _Packing:
         return self.words.setdefault(tuple(zip(sentence, map(_token_facts, sentence), strict=True)), len(self.words))
 
     def tokenized(self) -> list[dict[str, Any] | None]:
-        """What a tokenizer says of each list of tokens: their pieces, which are special, and which follow a space."""
+        """The tokenizer's facts for each list of tokens: pieces, special tokens, and tokens after a space."""
         facts = [[facts for _, facts in words] for words in self.words]
         return [
             {
@@ -102,10 +102,10 @@ def pack_heads(
     story: Story | None = None,
     padding: bool = False,
 ) -> Packed:
-    """Pack the calls of a recording, or of two that stand side by side, each call cut down to the heads that are wanted.
+    """Pack the calls of a recording, or of two recordings side by side, each call reduced to the requested heads.
 
-    The padding of a batch is left out unless `padding`. The sequences of a second recording follow those of the first, so that the
-    same head of both texts is one head of two sequences.
+    The padding of a batch is removed unless `padding`. The sequences of a second recording follow those of the first, so the same
+    head of both texts becomes one head of two sequences.
     """
     requested = [(captured, captured.heads) for _, chosen in recordings for captured in chosen]
     first = recordings[0][0]
@@ -147,12 +147,12 @@ def _header(
 
 
 def _token_facts(token: str) -> tuple[str, int, int] | None:
-    """A token's piece, whether it is special, and whether a space precedes it; None where no tokenizer made it."""
+    """A token's piece, whether it is special, and whether a space precedes it; None if no tokenizer made it."""
     return (token.piece, int(token.special), int(token.spaced)) if isinstance(token, Token) else None
 
 
 def _texts(packing: _Packing, call_index: int, captured: Captured, padding: bool) -> list[dict[str, Any]]:
-    """Pack a call as it is, or one of each of its texts without padding."""
+    """Pack a call unchanged, or one call for each of its texts without padding."""
     strings, first = packing.calls.strings, packing.first
     texts = None if padding else unpadded_texts(captured, strings)
     if texts is None:
@@ -161,7 +161,7 @@ def _texts(packing: _Packing, call_index: int, captured: Captured, padding: bool
 
 
 def _call(packing: _Packing, call_index: int, captured: Captured, strings: Tokens, first: int) -> dict[str, Any]:
-    """Pack one call, whose sequences count from `first`: its heads go to the packing, the rest is returned."""
+    """Pack one call, whose sequences count from `first`: adds its heads to the packing, and returns the other fields."""
     statistics = measured(captured, strings, packing.side)
     comparison = statistics.comparison
     notes = [*captured.notes, *_unmatched(strings, captured)]
@@ -212,7 +212,7 @@ def _words(packing: _Packing, head: Head, strings: Tokens, batch: int) -> dict[s
 
 
 def _unmatched(strings: Tokens, captured: Captured) -> list[str]:
-    """A note where the recording's tokens are not those of this call."""
+    """A note if the recording's tokens do not fit this call."""
     lengths = f"{captured.queries} queries and {captured.keys} keys"
     mismatch = (strings.keys is not None or strings.texts.vocabulary is not None) and not strings.fit(captured)
     return [f"there are not as many tokens as this call's {lengths}: positions are shown instead"] if mismatch else []
@@ -220,7 +220,7 @@ def _unmatched(strings: Tokens, captured: Captured) -> list[str]:
 
 @dataclass
 class _Store:
-    """Where the vectors of one call go, whether they stay float32, and how far rounding them takes weights off."""
+    """The block for the vectors of one call, whether they stay float32, and the largest error of weights from rounding."""
 
     blocks: ArrayBlocks
     block: int
@@ -229,26 +229,26 @@ class _Store:
     terms: tuple[Head, HeadTerms | None] | None = None
 
     def head_terms(self, head: Head) -> HeadTerms | None:
-        """The head's terms, made once."""
+        """The head's terms, cached."""
         if self.terms is None or self.terms[0] is not head:
             self.terms = head, head_terms(head)
         return self.terms[1]
 
     def vectors(self, vectors: Tensor) -> dict[str, Any]:
-        """Where these vectors are."""
+        """Store these vectors and return their addresses."""
         return self.blocks.vectors(vectors, self.block, self.whole)
 
     def floats(self, vectors: Tensor) -> dict[str, Any]:
-        """The same as float32: errors of the walk back add up over positions, so nothing is rounded further."""
+        """Store these vectors as float32, because errors of the walk back add up over positions."""
         return self.blocks.vectors(vectors, self.block, True)
 
     def placed(self, values: dict[str, Any], first: bool = False) -> dict[str, Any]:
-        """The same with its arrays in the block, or in the one that is read at once."""
+        """The values with their arrays stored in this call's block, or in block 0 if `first`."""
         arrays = {name: value for name, value in values.items() if isinstance(value, Tensor | np.ndarray)}
         return values | {name: self.blocks.put(value, 0 if first else self.block) for name, value in arrays.items()}
 
     def notes(self) -> list[str]:
-        """What a reader of the weights has to know."""
+        """The notes for a reader of the weights."""
         if self.whole or not self.off:
             return []
         return [
@@ -257,7 +257,7 @@ class _Store:
 
 
 def _divisors(store: _Store, head: Head, summary: Summary, position: tuple[int, int]) -> list[Any]:
-    """What makes weights of scores: the log-sum-exp that goes with rounded vectors, or the sum of each row."""
+    """The divisors of the scores: the log-sum-exp corrected for rounded vectors, or the sum of each row."""
     terms = store.head_terms(head)
     assert terms is not None
     if isinstance(head.call.normalizer, Sum):
@@ -271,7 +271,7 @@ def _divisors(store: _Store, head: Head, summary: Summary, position: tuple[int, 
 
 
 def _vectors(packing: _Packing, head: Head, store: _Store, notes: list[str]) -> list[dict[str, Any]]:
-    """What single weights are computed from, for each batch element: vectors and terms, or the weights themselves."""
+    """The page's input for single weights, for each batch element: vectors and terms, or the weights themselves."""
     if isinstance(head, MixerHead):
         return [mixer_terms(head, batch, store.floats, packing.blocks.put) for batch in range(head.captured.batch)]
     terms, value = store.head_terms(head), head.value
@@ -314,7 +314,7 @@ def _terms(store: _Store, terms: HeadTerms, batch: int) -> dict[str, Any]:
 def _statistics(
     packing: _Packing, summary: Summary, position: tuple[int, int], top: bool, signed: bool = False
 ) -> dict[str, Any]:
-    """What is shown of a head, (batch, index), without its vectors; its largest weights too, where they are all there is."""
+    """The statistics of a head at (batch, index), without its vectors; also its largest weights if no others are stored."""
     blocks, entropy = packing.blocks, plain(summary.entropy[position])
     fields = {
         "entropy": float(entropy.mean()) if entropy.size else math.nan,
@@ -366,7 +366,7 @@ def _verified(packed_calls: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _head_index(packing: _Packing, packed_calls: Sequence[dict[str, Any]], requested: Head) -> int:
-    """The index of a head among those of the page."""
+    """The index of a head among the page's heads."""
     heads = [(packed_calls[head["call"]]["number"], head["head"]) for head in packing.heads]
     head = (packing.calls.number_of(requested.captured), requested.head)
     if head not in heads:
@@ -379,7 +379,7 @@ def _head_index(packing: _Packing, packed_calls: Sequence[dict[str, Any]], reque
 
 
 def _start(heads: Sequence[dict[str, Any]]) -> int:
-    """The head that the page opens with: the sharpest that does more than one plain thing."""
+    """The head that the page opens with: the sharpest one without a plain role."""
     first = [index for index, head in enumerate(heads) if head["batch"] == 0]
     telling = [index for index in first if heads[index]["role"] not in PLAIN] or first
     return min(telling, key=lambda index: (math.isnan(heads[index]["entropy"]), heads[index]["entropy"]), default=0)

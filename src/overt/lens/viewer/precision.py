@@ -1,4 +1,4 @@
-"""What rounding query and key to int16 does to single weights: foreseen, made smaller, and measured."""
+"""The errors of single weights from rounding query and key to int16: predicted, reduced and measured."""
 
 import math
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from overt.lens.captured import CapturedCall
 from overt.lens.viewer.blocks import plain, rounded
 from overt.lens.viewer.terms import HeadTerms, computable
 
-# The largest vectors seldom meet: weights are off by a third of what is foreseen, or less, and a thousandth is promised.
+# _MOST: the largest predicted error of a weight for int16; actual errors are a third or less, and the page promises 1e-3.
 _MOST = 2.5e-3
 _LARGEST = 32767
 _ROWS = 2048
 
 
 def needs_floats(captured: CapturedCall) -> bool:
-    """Whether scores of this call are so large that rounding its vectors would be visible in the weights.
+    """Whether this call's scores are so large that rounding its vectors would be visible in the weights.
 
-    Rounding moves each entry by at most half a step of its vector's largest, evenly spread, so a score q·k by a standard deviation
-    of scale / (32767 √12) · √((max q · |k|)² + (|q| · max k)²); five of these are the largest of millions. A weight w moves by
-    w (1 − w) ≤ ¼ of that, once `settled` has moved its row's log-sum-exp along.
+    Rounding moves each entry by at most half a step of its vector's largest, uniformly, so a score q·k has a standard deviation of
+    scale / (32767 √12) · √((max q · |k|)² + (|q| · max k)²); the largest of millions is five of these. A weight w moves by
+    w (1 − w) ≤ ¼ of that, after `corrected_log_sum_exp` has corrected its row's log-sum-exp.
     """
     call = captured.call
     if not computable(captured):
@@ -44,14 +44,14 @@ def needs_floats(captured: CapturedCall) -> bool:
 
 @dataclass(frozen=True)
 class CorrectedLogSumExp:
-    """The log-sum-exp (Q,) to be used with rounded vectors, and how far the strongest weights of each query are off with it."""
+    """The log-sum-exp (Q,) for rounded vectors, and the remaining error of each query's strongest weights."""
 
     lse: np.ndarray
     off: float
 
 
 def corrected_log_sum_exp(terms: HeadTerms, batch: int, lse: Tensor, weights: Tensor, keys: Tensor) -> CorrectedLogSumExp:
-    """Move each row's log-sum-exp by what rounding does to its strongest keys, `weights` and `keys` (Q, k).
+    """Correct each row's log-sum-exp for the rounding of its strongest keys, `weights` and `keys` (Q, k).
 
     lse' = lse + log(1 + Σ_top w_j (exp δ_j − 1)),  δ_j the change of the score of key j.
     """
@@ -70,7 +70,7 @@ def corrected_log_sum_exp(terms: HeadTerms, batch: int, lse: Tensor, weights: Te
 
 
 def _scores(terms: HeadTerms, query: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """The scores of each query (rows, D) for keys of its own (rows, k, D)."""
+    """The scores of each query (rows, D) with its own keys (rows, k, D)."""
     scores = np.einsum("rd,rkd->rk", query.astype(np.float64), key.astype(np.float64)) * terms.score["scale"]
     softcap = terms.score["softcap"]
     return scores if softcap is None else softcap * np.tanh(scores / softcap)

@@ -1,17 +1,18 @@
-"""Base maps of the page: the largest and the mean weight in near-equal cells, a byte a cell, on a logarithmic scale."""
+"""Base maps of the page: the largest and the mean weight in near-equal cells, one byte per cell, on a logarithmic scale."""
 
 import numpy as np
 from torch import Tensor
 
-OCTAVES = 24  # the smallest weight that differs from zero is 2^−24; one step of the code is 6.6 %
+OCTAVES = 24  # OCTAVES: octaves of weights below 1 that a code covers, down to 2^−24; one step of the code is 6.6 %
 NAN, MOST = 255, 254
-SIGNED_OCTAVES, SIGNED_TOP, ZERO, SIDES = 24, 6, 128, 126  # of maps of signed weights
+# SIGNED_OCTAVES: octaves of the sizes of signed weights, up to 2^SIGNED_TOP; ZERO: the code of 0; SIDES: the steps on each side of it.
+SIGNED_OCTAVES, SIGNED_TOP, ZERO, SIDES = 24, 6, 128, 126
 
 
 def coded(weights: Tensor) -> np.ndarray:
     """Weights as bytes: 0 is exactly zero, 1 to 254 are 2^−24 to 1 in equal steps of the logarithm, 255 is NaN.
 
-    Above 1 and below 2^−24 the ends are taken; of a negative weight, its size. Raises nothing: every float has a code.
+    Weights beyond these ends get the code of the end, negative weights the code of their size. Never raises.
 
     >>> import torch
     >>> coded(torch.tensor([0.0, 1e-12, 0.5, 1.0, float("nan")])).tolist()
@@ -37,9 +38,9 @@ def signed_codes(weights: Tensor) -> np.ndarray:
 
 
 def cells(longest: int, heads: int, exact: bool) -> int:
-    """How many cells a side a head's base map has.
+    """The cells along each side of a head's base map.
 
-    Where the page computes cells itself, short heads have a thumbnail only; long ones need a map to begin from.
+    If the page computes cells itself, short heads need only a thumbnail; long heads need a first map.
 
     >>> cells(32_768, 1, True), cells(512, 72, True), cells(512, 72, False)
     (1024, 48, 256)

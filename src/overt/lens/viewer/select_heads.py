@@ -1,4 +1,4 @@
-"""Which heads a page shows, and whether they fit: the size is foreseen before anything is built."""
+"""Which heads a page shows, and whether they fit: the size is estimated before anything is built."""
 
 import math
 import re
@@ -25,11 +25,11 @@ from overt.lens.viewer.statistics import cut
 from overt.lens.viewer.terms import computable
 
 HeadNames = str | Sequence[tuple[int | str, int]] | None
-_FIXED = 280_000  # the page's own script and style, and its still picture
+_FIXED = 280_000  # _FIXED: bytes of the page's script, style and still picture
 
 
 def chosen(calls: RecordedCalls, heads: HeadNames, exact: bool, limit: int) -> list[Captured]:
-    """The calls, each cut down to the heads that are wanted; refuses a page that would be larger than `limit` bytes.
+    """The calls, each reduced to the requested heads; refuses a page of more than `limit` bytes.
 
     `heads` is None for all, "top 16" for the sixteen of the lowest entropy, or a list of (layer, head).
     """
@@ -65,14 +65,14 @@ class PageTooLarge(InputError):
         return type(self), self.arguments
 
     def in_command(self) -> InputError:
-        """The same with the options of `overt view`."""
+        """The error with the options of `overt view` in its fix."""
         enough = f"pass --limit {math.ceil(self.arguments[2] / 10**6)}"
         return InputError(self.expected, self.got, self._fix('--heads "top {}"', "--summary", enough))
 
     def _fix(self, heads: str, summary: str, limit: str) -> str:
-        """What makes the page small enough: fewer heads if one fits, else fewer texts; a summary has no single weights to leave out."""
+        """The advice: fewer heads if one head fits, else fewer texts; a summary has no single weights to remove."""
         count, texts, needed, most, exact = self.arguments
-        if most <= _FIXED:  # no page is as small
+        if most <= _FIXED:  # not even an empty page fits
             return limit
         fewer = count * (most - _FIXED) // (needed - _FIXED)
         ways = [f"show fewer heads with {heads.format(fewer)}"] if fewer else ["record fewer texts"] if texts > 1 else []
@@ -104,7 +104,7 @@ def _listed(calls: RecordedCalls, heads: Any) -> list[tuple[Captured, int]]:
 
 
 def _sharpest(present: Sequence[Captured], count: int) -> list[tuple[Captured, int]]:
-    """The heads whose weights are least spread out: mean entropy over that of equal weights."""
+    """The heads with the lowest mean entropy relative to the entropy of equal weights."""
     spread = [
         (share, captured, head)
         for captured in present
@@ -130,7 +130,7 @@ def _spread(captured: Captured) -> list[float]:
 
 
 def estimated(requested: Sequence[tuple[Captured, tuple[int, ...]]], calls: RecordedCalls, exact: bool) -> int:
-    """About how many bytes a page of these heads takes, before anything of it is built."""
+    """The estimated bytes of a page of these heads, before it is built."""
     side = map_side(requested, exact)
     whole = stays_whole(requested)
     size = sum(_page_bytes(captured.opened(), len(heads), side, whole, exact) for captured, heads in requested)
@@ -147,7 +147,7 @@ def estimated(requested: Sequence[tuple[Captured, tuple[int, ...]]], calls: Reco
 
 def _page_bytes(captured: Captured, heads: int, side: int, whole: bool, exact: bool) -> int:
     queries, keys = captured.queries, captured.keys
-    # Two maps, a byte a cell: most shrink, those of restless weights hardly.
+    # Two maps, one byte per cell: most compress well, maps of noisy weights hardly.
     size = captured.batch * heads * (8 * queries + 4 * keys + 2 * min(side, queries) * min(side, keys) + 2000)
     if isinstance(captured, CapturedMixer) and exact:
         return size + mixer_bytes(captured, heads)
@@ -157,7 +157,7 @@ def _page_bytes(captured: Captured, heads: int, side: int, whole: bool, exact: b
 
 
 def _vectors(captured: CapturedCall, heads: int, number: int) -> int:
-    """What single weights are computed from: vectors, or the weights themselves, mask and bias."""
+    """The bytes of the input for single weights: vectors, mask and bias, or the weights themselves."""
     call, queries, keys, batch = captured.call, captured.queries, captured.keys, captured.batch
     shared = min(heads, call.key.shape[-3]) if call.query.ndim >= 4 else 1
     scale = 0 if number == 4 else 4
@@ -170,7 +170,7 @@ def _vectors(captured: CapturedCall, heads: int, number: int) -> int:
 
 
 def _tables(call: Any, queries: int, keys: int) -> int:
-    """Mask and bias, where they hold a number for each query and key; a tensor that is one run a row turns out smaller."""
+    """The bytes of mask and bias if they hold a number for each query and key; masks with one run per row turn out smaller."""
     pairs = None if call.bias is None else call.bias.added_pairs()
     tensors = [leaf for leaf in [getattr(call.mask, "allowed", None), pairs] if isinstance(leaf, Tensor)]
     square = [leaf for leaf in tensors if leaf.shape[-1] == keys and leaf.ndim > 1 and leaf.shape[-2] == queries]

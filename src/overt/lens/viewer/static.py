@@ -1,4 +1,4 @@
-"""What the page shows if scripts are stripped or disabled: a picture of the heads' maps and the strongest links as a table."""
+"""The page's content without scripts: a picture of the heads' maps and the strongest links as a table."""
 
 import struct
 import zlib
@@ -12,19 +12,19 @@ from overt.drawing.numbers import number, scientific, shorten, visible
 from overt.lens.viewer.packing import Packed
 from overt.lens.viewer.pyramids import MOST, NAN, OCTAVES, ZERO
 
-HEADS, ROWS = 24, 20  # pictures and lines of the table: the page with scripts has them all
-CELLS = 128  # a side of a picture
-SHOWN = 9  # octaves from the darkest to the lightest colour
-# The page's colours on light ground: from vermillion, the largest negative weight, through cream to blue.
+HEADS, ROWS = 24, 20  # HEADS: the most pictures, ROWS: the most lines of the table; the page with scripts has all
+CELLS = 128  # CELLS: the most cells along a side of a picture
+SHOWN = 9  # SHOWN: octaves of weights from the darkest to the lightest colour
+# _MINUS, _PLUS: the page's colours on a light background, from vermillion (largest negative weight) through cream to blue.
 _MINUS = [[110, 47, 0], [213, 94, 0], [238, 154, 85], [249, 217, 189]]
 _PLUS = [[243, 241, 234], [196, 220, 235], [106, 174, 214], [0, 114, 178], [0, 53, 92]]
 _WRONG = np.array([232, 32, 84])
 
 
 def static_page(packed: Packed, article: str = "") -> str:
-    """The still page of what was packed, as HTML that holds nothing but text, pictures and a table; `article` replaces the table.
+    """The still page of the packed heads, as HTML with only text, pictures and a table; `article` replaces the table.
 
-    The maps are drawn with the largest weight of each cell, logarithmically, from 2^−9 on.
+    The maps show the largest weight of each cell on a logarithmic scale, from 2^−9 on.
     """
     heads = packed.header["heads"]
     shown = _shown(packed.header)
@@ -48,7 +48,7 @@ zooms down to single weights, and shows the text and the steps.</p>
 
 
 def _shown(header: dict[str, Any]) -> list[int]:
-    """The places of the heads that are shown: the one that the page opens with first, of the first batch element."""
+    """The indices of the shown heads of the first batch element, beginning with the head that the page opens with."""
     indices = [index for index, head in enumerate(header["heads"]) if head["batch"] == 0]
     return sorted(indices, key=lambda index: index != header["start"])[:HEADS]
 
@@ -72,7 +72,7 @@ def _name(header: dict[str, Any], index: int) -> str:
 
 
 def _fewer(codes: np.ndarray, signed: bool) -> np.ndarray:
-    """At most CELLS cells a side, each the largest in size of those of its part; NaN is the largest code, so it stays."""
+    """The codes in at most CELLS cells a side, each the largest in size of its part; NaN stays, because it is the largest code."""
     if signed:
         codes = codes.astype(int)
         sides = (codes.clip(ZERO), np.where(codes == NAN, NAN, (2 * ZERO - codes).clip(ZERO)))
@@ -85,7 +85,7 @@ def _fewer(codes: np.ndarray, signed: bool) -> np.ndarray:
 
 
 def _coloured(codes: np.ndarray) -> np.ndarray:
-    """Codes (rows, columns) as red, green, blue, alpha: zero is clear."""
+    """Codes (rows, columns) as red, green, blue, alpha: zero is transparent."""
     share = np.clip(1 - (MOST - codes.astype(float)) / (MOST - 1) * OCTAVES / SHOWN, 0, 1)
     colours = np.where((codes == NAN)[..., None], _WRONG, _shade(share))
     alpha = np.where(codes == 0, 0, 255)[..., None]
@@ -119,7 +119,7 @@ def _png(pixels: np.ndarray) -> bytes:
 
 
 def _array(packed: Packed, address: list[Any]) -> np.ndarray:
-    """The array that a place of the header points to."""
+    """The array at an address of the header."""
     block, offset, kind, count = address
     whole = b"".join(packed.blocks.parts[block])
     return np.frombuffer(whole, dtype=np.dtype(kind).newbyteorder("<"), count=count, offset=offset)

@@ -1,4 +1,4 @@
-"""What is said of a call as a whole, and of its heads without their vectors: the same whether a summary was kept or all of it."""
+"""The statistics of a call and of its heads without vectors, the same for summaries and full recordings."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ _TOP = 8
 
 
 def cut(captured: Captured, heads: tuple[int, ...]) -> Captured:
-    """The call with these of its heads only, where they come apart."""
+    """The call with only these heads, if heads can be separated."""
     if isinstance(captured, JoinedSummary):
         raise one_pass_alone(captured.layer, "a page")
     if heads == captured.heads:
@@ -44,7 +44,7 @@ def _cut_summary(captured: CapturedSummary, heads: tuple[int, ...]) -> CapturedS
 
 @torch.no_grad()
 def measured(captured: Captured, tokens: Tokens, side: int) -> CapturedSummary:
-    """The call's statistics, with maps of `side` cells a side where they were not taken while the model ran."""
+    """The call's statistics, with maps of `side` cells a side unless they were computed while the model ran."""
     if isinstance(captured, CapturedSummary):
         return captured
     if isinstance(captured, CapturedMixer):

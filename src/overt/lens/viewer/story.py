@@ -1,4 +1,4 @@
-"""What a page has in addition to its recordings: its title, the names of its texts, what a recipe says of them, and what makes it live."""
+"""A page's content next to its recordings: its title, the names of its texts, a recipe's story, and a live model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from torch import Tensor
 from overt.drawing.numbers import shorten
 from overt.lens.recorded_calls import RecordedCalls
 
-_TITLE = 72  # letters of the text in a page's title
+_TITLE = 72  # _TITLE: the most letters of the text in a page's title
 
 
 @dataclass(frozen=True)
 class Story:
-    """The names of the steps, what is explained, and why; lists have one entry for each recording, whose sequence it tells of.
+    """The names of the steps, the explained tokens, and the reasons; lists have one entry for each recording's sequence.
 
     `recipe` names the steps: "qkv" for learned queries, keys and values, "hidden" for the states of a layer that are joined with their
-    contexts, "plain" for the vectors themselves. `words` are the tokens that are explained, `states` the queries' own vectors (Q, D) where
-    the recorded queries were made of them. `still` is what the page shows without its script, as HTML.
+    contexts, "plain" for the vectors themselves. `words` are the explained tokens, `states` the vectors (Q, D) from which the recorded
+    queries were made, if any. `still` is the page's HTML without its script.
     """
 
     recipe: str
@@ -34,16 +34,16 @@ class Story:
     states: Sequence[Tensor | None] = ()
 
     def header(self) -> dict[str, Any]:
-        """What the page's script reads of it."""
+        """The story's fields that the page's script reads."""
         names = ("heading", "source", "why", "notes", "loops", "words", "sides")
         return {name: getattr(self, name) for name in names} | {"compared": len(self.words) > 1}
 
 
 @dataclass(frozen=True)
 class Live:
-    """What makes a page live: the module that it begins with, in place of the viewer's own, and what it needs.
+    """The parts of a live page: its main module, in place of the viewer's, and the module's resources.
 
-    `behind` is HTML that follows the script; `script_sources` and `connections` are what its policy allows in addition to its own script.
+    `behind` is HTML that follows the script; the page's policy also allows `script_sources` and `connections`.
     """
 
     boot: str = "lens/viewer/web/boot.js"
@@ -57,12 +57,12 @@ FROZEN = Live()
 
 
 def page_title(calls: RecordedCalls) -> str:
-    """The beginning of the text that the model read, in one line; the model's name where that is not known."""
+    """The beginning of the text that the model read, in one line; the model's name if the text is unknown."""
     return one_line(next(iter(calls.texts), "")) or calls.model
 
 
 def origin(calls: RecordedCalls) -> dict[str, Any]:
-    """The file that the recording was loaded from, the day when it was saved (else today), and how many layers and heads it has."""
+    """The recording's file, the day when it was saved (else today), and its numbers of layers and heads."""
     totals = {calls.number_of(captured): captured.total for captured in calls.nonempty_calls()}
     file = calls.file if calls.file is not None and calls.file.exists() else None
     day = date.today() if file is None else date.fromtimestamp(file.stat().st_mtime)
@@ -79,7 +79,7 @@ def one_line(text: str) -> str:
 
 
 def text_lines(recordings: Sequence[RecordedCalls], heads: Sequence[dict[str, Any]], words: list[Any]) -> list[str]:
-    """The beginning of each text, for the page's chooser: as it was, or its tokens."""
+    """The beginning of each text for the page's chooser: the text itself, or else its tokens."""
     count = 1 + max((head["batch"] for head in heads), default=-1)
     texts = [text for calls in recordings for text in calls.texts]
     if len(texts) == count:

@@ -1,4 +1,4 @@
-"""What a head's weights are made of, as far as a browser can compute them: score, bias, mask, temperature and sink."""
+"""The terms of a head's weights that a browser can compute: score, bias, mask, temperature and sink."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +16,12 @@ from overt.lens.capture.ranges import Ranges, in_ranges, read
 from overt.lens.captured import CapturedCall
 from overt.lens.head import Head, head_part
 
-_AT_ONCE = 2**22  # cells of a mask that are looked at together
+_AT_ONCE = 2**22  # _AT_ONCE: cells of a mask or of scores that are computed together
 
 
 @dataclass(frozen=True)
 class HeadTerms:
-    """A head's terms. `query` (B, Q, D) and `key` (B, K, D) are those that the score compares, a bilinear weight multiplied in.
+    """A head's terms. The score compares `query` (B, Q, D) and `key` (B, K, D), with a bilinear weight multiplied in.
 
     `score` and `bias` hold numbers and tensors under the names that exact.js reads.
     """
@@ -29,14 +29,14 @@ class HeadTerms:
     query: Tensor
     key: Tensor
     score: dict[str, Any]
-    bias: list[dict[str, Any]]  # one a batch element
+    bias: list[dict[str, Any]]  # one entry per batch element
     mask: list[dict[str, Any]]
     temperature: float
     sink: float | None
 
 
 def head_terms(head: Head) -> HeadTerms | None:
-    """The head's terms; None where the page cannot compute its weights from them, and needs the weights themselves."""
+    """The head's terms; None if the page needs the weights themselves, because it cannot compute them."""
     if not computable(head.captured_call):
         return None
     call = head.call
@@ -55,7 +55,7 @@ def computable(captured: CapturedCall) -> bool:
     """Whether the page can compute the weights of this call."""
     score, normalizer, total = captured.call.score, captured.call.normalizer, len(captured.copies)
     if type(normalizer) is Sum and captured.queries * captured.keys > _AT_ONCE:
-        return False  # its rows are added up here, and the weights of so many would have to be
+        return False  # its row sums need all scores, which are too many
     if type(normalizer) is not Sum and (type(normalizer) is not Softmax or _number(normalizer.temperature, 0, total) is None):
         return False
     if isinstance(score, Additive):
@@ -67,13 +67,13 @@ def computable(captured: CapturedCall) -> bool:
 
 
 def row_sums(head: Head) -> Tensor:
-    """Σ_j of each query's scores (B, Q), by which `Sum` divides them; masked keys do not count."""
+    """The sum of each query's scores (B, Q), by which `Sum` divides them, without masked keys."""
     masked = head.stages(0, head.queries).masked
     return masked.masked_fill(masked == -torch.inf, 0).sum(-1).float()
 
 
 def _number(value: Any, index: int, total: int) -> float | None:
-    """A number, or a tensor of one number a head, (H, 1, 1); None for one that differs by query or key."""
+    """A number, or a tensor of one number per head, (H, 1, 1), as a number; None if it differs by query or key."""
     if value is None or not isinstance(value, Tensor):
         return value
     if value.numel() == 1:
@@ -107,7 +107,7 @@ def _score(head: Head, call: Call, index: int, total: int) -> tuple[Tensor, Tens
 
 
 def _biases(head: Head) -> list[dict[str, Any]]:
-    """What is added to the scores, for each batch element."""
+    """The bias of the scores for each batch element."""
     bias, queries, keys = head.call.bias, head.queries, head.keys
     if bias is None:
         return [{"kind": "none"}] * head.captured.batch
@@ -131,13 +131,13 @@ def _biases(head: Head) -> list[dict[str, Any]]:
 
 
 def _lines(numbers: Tensor, head: Head, length: int) -> Tensor:
-    """Of each batch element, numbers (..., length, 1) of float64 as float32, then what these leave of each: (B, 2 · length)."""
+    """Float64 numbers (..., length, 1) of each batch element as float32, followed by their float32 remainders: (B, 2 · length)."""
     numbers = _batched(_picked(numbers, head), head, length, 1)[..., 0]
     return torch.cat([numbers.float(), (numbers - numbers.float()).float()], dim=-1)
 
 
 def _square(values: Tensor) -> dict[str, Any]:
-    """A bias of Q × K numbers, by distance where that is all that it depends on."""
+    """A bias of Q × K numbers, stored by distance if it depends only on the distance."""
     if torch.equal(values[1:, 1:], values[:-1, :-1]):
         return {"kind": "distance", "values": torch.cat([values[1:, 0].flip(-1), values[0]])}
     return {"kind": "given", "values": values.flatten()}
@@ -148,13 +148,13 @@ def _picked(block: Tensor, head: Head) -> Tensor:
 
 
 def _batched(tensor: Tensor, head: Head, rows: int, keys: int) -> Tensor:
-    """With one entry for each batch element: (B, rows, keys)."""
+    """The tensor with one entry for each batch element: (B, rows, keys)."""
     lead = head.call.batch[:-1] if head.call.query.ndim >= 4 else head.call.batch
     return tensor.expand(*lead, rows, keys).reshape(-1, rows, keys)
 
 
 def _masks(head: Head) -> list[dict[str, Any]]:
-    """Which keys each query may attend to, for each batch element."""
+    """The keys that each query may attend to, for each batch element."""
     mask, batch, device = head.call.mask, head.captured.batch, head.call.query.device
     if mask is None:
         return [{"kind": "none"}] * batch
@@ -175,7 +175,7 @@ def _known_runs(mask: Ranges, head: Head) -> tuple[Tensor, Tensor]:
 
 
 def _blocks(mask: Any, head: Head):
-    """The mask of this head, some rows at a time: bool (B, rows, K)."""
+    """The mask of this head in blocks of rows: bool (B, rows, K)."""
     device, keys = head.call.query.device, torch.arange(head.keys, device=head.call.query.device)
     size = max(1, _AT_ONCE // max(1, head.keys * head.captured.batch))
     for rows in torch.arange(head.queries, device=device).split(size):

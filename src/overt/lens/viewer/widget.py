@@ -13,9 +13,8 @@ from overt.lens.viewer import page
 def widget(calls: RecordedCalls, *, height: int = 720, **options: Any) -> Any:
     """The page of these calls as a widget, `height` pixels high; `options` are those of `page`.
 
-    The widget's `page` is the same HTML that `page` writes, in a frame of its own: a notebook that is saved with its widgets holds
-    the recording too, and shows it without Python. Setting `page` shows another. Raises MissingExtra without anywidget, and what
-    `page` raises.
+    The widget's `page` is the HTML that `page` writes, in its own frame: a notebook saved with its widgets also holds the recording
+    and shows it without Python. Setting `page` shows another page. Raises MissingExtra without anywidget, and the errors of `page`.
 
     >>> import torch, overt
     >>> layer = overt.layers.MultiHeadAttention(8, heads=2)
@@ -30,7 +29,7 @@ def widget(calls: RecordedCalls, *, height: int = 720, **options: Any) -> Any:
 
 @cache
 def _kind() -> Any:
-    """The widget's class, made where anywidget is there."""
+    """The widget's class, defined only if anywidget is installed."""
     try:
         import anywidget
         import traitlets

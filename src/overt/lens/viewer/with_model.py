@@ -1,4 +1,4 @@
-"""What the page can say only where the model itself is at hand: what values are worth after W_O, and which recipe a layer follows."""
+"""The page's facts that need the model itself: the norms of values after W_O, and the recipe of a layer."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ WITHOUT = "the page was made without the model, which holds W_O: page(…, model
 
 
 def norms_and_recipe(head: Head, model: nn.Module | None) -> tuple[Tensor | None, dict[str, Any]]:
-    """The norms ‖v_j W_O‖ (B, K) or None, and for the page's header the reason where they are not known, and the layer's recipe.
+    """The norms ‖v_j W_O‖ (B, K) or None, and for the page's header the reason if they are unknown, and the layer's recipe.
 
     The recipe is "hidden" for a [h, c] layer, whose output is joined to its input, "states" for a layer whose values are the states
     themselves, and None for any other.
@@ -32,7 +32,7 @@ def norms_and_recipe(head: Head, model: nn.Module | None) -> tuple[Tensor | None
 
 
 def layer_recipe(layer: str, model: nn.Module) -> str | None:
-    """Which recipe the module of this name follows, as far as its class says.
+    """The recipe that the module of this name follows, judged by its class.
 
     >>> layer_recipe("Linear", nn.Linear(2, 2)) is None
     True
