@@ -1,4 +1,4 @@
-"""Figures for print: every head at a glance, one head, arcs over a sentence, entropy by layer; vectors, with their fonts inside."""
+"""Figures for print: every head at a glance, one head, arcs over a sentence, entropy by layer; vector graphics with embedded fonts."""
 
 from overt.lens.figures.links import arcs
 from overt.lens.figures.maps import heads_grid, one_head

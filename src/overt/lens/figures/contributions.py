@@ -17,7 +17,7 @@ _TOP, _ROW, _NAMES, _NUMBER = 40.0, 15.0, 230.0, 40.0
 
 @in_print
 def bars(contributions: Contributions, rows: int = 16) -> Any:
-    """The strongest parts of `contributions` as bars, and the sum below them: a matplotlib Figure, a page wide.
+    """A matplotlib Figure, a page wide: the strongest parts of `contributions` as bars, with their sum below.
 
     >>> import torch, overt
     >>> model = overt.models.LanguageModel(50, width=16, heads=2, layers=2, feed_forward=32).eval()

@@ -13,23 +13,23 @@ from overt.lens.head import Head
 from overt.lens.tokens import is_cross_attention
 
 Arc = tuple[int, int, float]
-_GAP, _MIN_SIZE = 7.0, 4.5  # between tokens, in hundredths of an inch; points of the smallest letters
-_MOST_LINKS = 100  # more arcs over one line of a page cannot be distinguished
-_TALLEST, _BETWEEN_TEXTS = 110.0, 92.0  # the height of the largest arc, and the space between two texts
+_GAP, _MIN_SIZE = 7.0, 4.5  # _GAP: space between tokens (1/100 inch); _MIN_SIZE: the smallest letters (points)
+_MOST_LINKS = 100  # _MOST_LINKS: the most arcs over one line of a page that can be distinguished
+_TALLEST, _BETWEEN_TEXTS = 110.0, 92.0  # _TALLEST: the highest arc; _BETWEEN_TEXTS: space between two texts (1/100 inch)
 
 
 @in_print
 def arcs(
     head: Head, *, links: int = 24, first: int = 0, stop: int | None = None, sequence: int = 0, padding: bool = False
 ) -> Any:
-    """One head's strongest links as arcs between the tokens first to stop of a sentence: a matplotlib Figure, a page wide.
+    """A matplotlib Figure, a page wide: one head's strongest links as arcs between tokens `first` to `stop` of a sentence.
 
-    An arc above the line goes back to an earlier key, one below it forward. The larger the weight, the darker and wider the arc; of
-    signed weights, blue arcs are positive and vermillion ones negative. The weight of a token on itself has no arc. Padding of the
-    batch is left out, and not counted by `first` and `stop`, unless `padding`. Where queries and keys are two texts, the queries are
-    below and the keys above.
+    An arc above the line goes back to an earlier key, an arc below it forward. A larger weight has a darker and wider arc; for signed
+    weights, blue arcs are positive and vermillion arcs negative. The weight of a token on itself has no arc. Padding of the batch is
+    removed, and not counted by `first` and `stop`, unless `padding`. If queries and keys are two texts, the queries are below and the
+    keys above.
 
-    Raises InputError where the recording has no tokens, more than fit on a line, or none of that sequence, and for more than 100 links.
+    Raises InputError if the recording has no tokens, or more than fit on a line, or no such sequence, and for more than 100 links.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -73,7 +73,7 @@ def _strongest(free: Tensor, count: int) -> list[Arc]:
 
 
 def _ink(head: Head, weight: float, arcs_shown: list[Arc]) -> tuple[float, float]:
-    """The width and the opacity of an arc: by its weight, by its size relative to the largest one where weights are signed."""
+    """The width and the opacity of an arc: by its weight, or for signed weights by its size relative to the largest."""
     size = abs(weight) / max(abs(arcs_shown[-1][2]), 1e-12) if is_signed(head.captured) else weight
     return 0.3 + 2.2 * size, 0.25 + 0.75 * size
 
@@ -111,14 +111,14 @@ def _draw_between_texts(head: Head, arcs_shown: list[Arc], total: int, query_tok
 
 
 def _describe(paper: Sheet, arcs_shown: list[Arc], total: int, which: str) -> None:
-    """A caption of the arcs, at the right of the title: how many of all weights they are."""
+    """Write the caption at the right of the title: the number of arcs and of all weights."""
     count = f"{len(arcs_shown)} strongest of {total:,}" if len(arcs_shown) < total else f"all {total}"
     weight_range = f", weights {number(arcs_shown[0][2])} to {number(arcs_shown[-1][2])}" if arcs_shown else ""
     paper.text(WIDE - EDGE, 13, f"{count} links{weight_range}; {which}", SMALL, QUIET, across="right")
 
 
 def _layout_tokens(tokens: list[str]) -> tuple[list[float], float]:
-    """The middle of each token on the line, and the size of letters at which all fit."""
+    """The centre of each token on the line, and the largest size of letters at which all fit."""
     paper, size = sheet(WIDE, 10), SMALL + 1.0
     while size >= _MIN_SIZE:
         widths = [paper.measure(paper.letters(token), size) + _GAP for token in tokens]

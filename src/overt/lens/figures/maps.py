@@ -22,21 +22,21 @@ from overt.lens.figures.paper import (
 from overt.lens.head import Head
 from overt.lens.recorded_calls import RecordedCalls
 
-_GRID_CELLS, _CELLS = 64, 256  # a side of a head's map, in the grid and alone
-_LARGEST = 52.0  # of a head's map in the grid, in hundredths of an inch
-_MAX_LABELS = 40  # tokens that are named next to a map
+_GRID_CELLS, _CELLS = 64, 256  # _GRID_CELLS, _CELLS: the most cells along a side of a map, in the grid and for one head
+_LARGEST = 52.0  # _LARGEST: the largest side of a map in the grid (1/100 inch)
+_MAX_LABELS = 40  # _MAX_LABELS: the most tokens that are named next to a map
 _TALLEST = 480.0
 
 
 @in_print
 def heads_grid(recording: RecordedCalls, *, size: int | None = None, sequence: int = 0, padding: bool = False) -> Any:
-    """Every recorded head as a small map, one row for each call: a matplotlib Figure, a page wide.
+    """A matplotlib Figure, a page wide: every recorded head as a small map, one row for each call.
 
-    A map has `size` × `size` cells at most, by default 64 × 64, or those of a summary; a cell is the mean weight of its queries and keys.
-    The colour shows the root of the weight relative to the largest one of the same map, so colours of different maps cannot be
-    compared. `sequence` is the batch entry, without the padding of its batch unless `padding`.
+    A map has at most `size` × `size` cells, by default 64 × 64, or a summary's cells; a cell is the mean weight of its queries and
+    keys. The colour shows the root of the weight relative to the map's largest, so colours of different maps cannot be compared.
+    `sequence` is the batch entry, without the padding of its batch unless `padding`.
 
-    Raises InputError for a sequence that does not exist, and where the cells of a summary do not join to `size`.
+    Raises InputError for a sequence that does not exist, and if the cells of a summary do not join to `size`.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -73,11 +73,11 @@ def heads_grid(recording: RecordedCalls, *, size: int | None = None, sequence: i
 
 @in_print
 def one_head(head: Head, *, size: int | None = None, sequence: int = 0, padding: bool = False) -> Any:
-    """One head's weights, a row for each query, its tokens named where they fit: a matplotlib Figure, a column wide.
+    """A matplotlib Figure, a column wide: one head's weights, a row for each query, with the tokens' names if they fit.
 
-    With more than `size` queries or keys, by default 256, or the cells of a summary, a cell is the mean of several weights. The larger
-    the weight, the darker the cell. Padding of the batch is left out unless `padding`. Raises InputError for a sequence that does not
-    exist, and where the cells of a summary do not join to `size`.
+    With more than `size` queries or keys, by default 256, or a summary's cells, a cell is the mean of several weights. A larger weight
+    has a darker cell. Padding of the batch is removed unless `padding`. Raises InputError for a sequence that does not exist, and if
+    the cells of a summary do not join to `size`.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -112,7 +112,7 @@ def one_head(head: Head, *, size: int | None = None, sequence: int = 0, padding:
 def _names(
     paper: Sheet, query_tokens: list[str], key_tokens: list[str], x: float, y: float, width: float, height: float
 ) -> None:
-    """A token next to each row and above each column, in letters as large as fit."""
+    """Write a token next to each row and above each column, in the largest letters that fit."""
     down, across = height / len(query_tokens), width / len(key_tokens)
     row_size, column_size = (max(3.5, min(SMALL, step * 0.55)) for step in (down, across))
     for index, token in enumerate(query_tokens):
@@ -122,7 +122,7 @@ def _names(
 
 
 def _ends(paper: Sheet, head: Head, x: float, y: float, width: float, height: float) -> None:
-    """The first and the last position of each side."""
+    """Write the first and the last position of each side."""
     paper.text(x, y - 8, "key 0", SMALL, QUIET)
     paper.text(x + width, y - 8, f"{head.keys - 1}", SMALL, QUIET, across="right")
     paper.text(x - 4, y + 5, "0", SMALL, QUIET, across="right")

@@ -1,4 +1,4 @@
-"""What the figures share: a sheet of print's size, its texts, a map, and how a figure is written."""
+"""The common parts of all figures: a sheet in print size, its texts, a map, and the writing of a file."""
 
 import functools
 import io
@@ -21,14 +21,14 @@ from overt.lens.statistics.one_text import unpadded_texts
 from overt.lens.statistics.summarized import CapturedSummary
 from overt.lens.tokens import Words
 
-WIDE, COLUMN = 675.0, 335.0  # a page's text and one of its columns, in hundredths of an inch
-SMALL, PLAIN = 6.5, 8.0  # points
+WIDE, COLUMN = 675.0, 335.0  # WIDE, COLUMN: the width of a page's text and of one of its columns (1/100 inch)
+SMALL, PLAIN = 6.5, 8.0  # SMALL, PLAIN: sizes of letters (points)
 EDGE, DPI = 6.0, 300
 KINDS = ("pdf", "svg", "png")
 
 
 def in_print(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a function that draws with matplotlib's default settings, whatever the user's are."""
+    """Run a drawing function with matplotlib's default settings instead of the user's."""
 
     @functools.wraps(draw)
     def drawn(*args: Any, **kwargs: Any) -> Any:
@@ -41,8 +41,8 @@ def in_print(draw: Callable[..., Any]) -> Callable[..., Any]:
 def save(figure: Any, path: str | os.PathLike[str]) -> None:
     """Write a figure as PDF, SVG or PNG, whole or not at all.
 
-    Fonts are inside: TrueType in a PDF (type 42, which publishers ask for), outlines in an SVG. The same figure gives the same
-    bytes. Raises InputError for another ending.
+    Fonts are embedded: TrueType in a PDF (type 42, which publishers require), outlines in an SVG. The same figure gives the same
+    bytes. Raises InputError for another file ending.
 
     >>> import tempfile, torch, overt
     >>> from overt.lens.figures import heads_grid
@@ -57,21 +57,21 @@ def save(figure: Any, path: str | os.PathLike[str]) -> None:
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
     with plain_settings(matplotlib), whole(path) as temporary:
         matplotlib.rcParams.update({"pdf.fonttype": 42, "svg.fonttype": "path", "svg.hashsalt": "overt"})
-        # In memory first: a PDF's writer does not close its file where the disk is full.
+        # In memory first, because a PDF's writer does not close its file if the disk is full.
         drawn = io.BytesIO()
         figure.savefig(drawn, format=kind, dpi=DPI, metadata=undated)
         temporary.write_bytes(drawn.getbuffer())
 
 
 def saved(figure: Any, path: str | os.PathLike[str] | None) -> Any:
-    """The figure, written to the path if there is one."""
+    """Write the figure to the path, if there is one, and return it."""
     if path is not None:
         save(figure, path)
     return figure
 
 
 def figure_kind(path: str | os.PathLike[str]) -> str:
-    """The format of a figure by its path: pdf, svg or png. Raises InputError for another ending."""
+    """The format of a figure from its path: pdf, svg or png. Raises InputError for another ending."""
     kind = Path(path).suffix.removeprefix(".").lower()
     if kind not in KINDS:
         raise InputError("a path that ends in .pdf, .svg or .png", got=str(path), fix="choose one of these endings")
@@ -84,7 +84,7 @@ def sheet(width: float, height: float) -> Sheet:
 
 
 def title(paper: Sheet, text: str, aside: str = "") -> None:
-    """What the figure shows, and of what."""
+    """Write the title: the shown quantity, and its source in `aside`."""
     width_limit = paper.width - 2 * EDGE
     width = paper.text(EDGE, 13, text, PLAIN, bold=True, max_width=width_limit)
     paper.text(EDGE + width + 9, 13, aside, SMALL, QUIET, max_width=max(width_limit - width - 9, 0))
@@ -93,7 +93,7 @@ def title(paper: Sheet, text: str, aside: str = "") -> None:
 def weight_map(
     paper: Sheet, weights: Tensor, x: float, y: float, width: float, height: float, root: bool, signed: bool = False
 ) -> None:
-    """Draw weights (rows, columns) as cells, white for none; by their roots, so that weak ones are visible, if `root`.
+    """Draw weights (rows, columns) as cells, white for 0; `root` draws their roots, so that weak weights are visible.
 
     The colours of `signed` weights diverge around zero: vermillion below it, blue above.
     """
@@ -106,7 +106,7 @@ def weight_map(
 
 
 def signed_bar(paper: Sheet, zero: float, y: float, value: float, step: float, decimals: int, colour: str = "") -> None:
-    """Draw a bar of `step` for each unit from `zero` to the side of its sign, and its number beyond it."""
+    """Draw a bar from `zero` to the side of the value's sign, `step` wide for each unit, with the number after it."""
     end = zero + value * step
     paper.box(min(zero, end), y - 4.5, abs(value) * step, 9, colour or (BLUE if value >= 0 else FIRE))
     beyond, across = (end + 3, "left") if value >= 0 else (end - 3, "right")
@@ -115,7 +115,7 @@ def signed_bar(paper: Sheet, zero: float, y: float, value: float, step: float, d
 
 @cache
 def colours() -> Any:
-    """From white over the sheet's blues to the darkest, darker all the way; what is not a number is vermillion."""
+    """The colour map from white through blues to the darkest blue, monotonically darker; NaN is vermillion."""
     from matplotlib.colors import LinearSegmentedColormap
 
     colormap = LinearSegmentedColormap.from_list("weights", ["#ffffff", *(signs()(0.5 + step / 8) for step in range(1, 5))])
@@ -123,7 +123,7 @@ def colours() -> Any:
 
 
 def scale(paper: Sheet, x: float, y: float, largest: float, signed: bool = False) -> float:
-    """The colours from 0 to the largest weight, of `signed` weights from minus that; gives the width that they take."""
+    """Draw the colour scale from 0 (or −largest if `signed`) to the largest weight, and return its width."""
     width = paper.text(x, y, number(-largest) if signed else "0", SMALL, QUIET)
     palette = signs() if signed else colours()
     paper.image([[step / 63 for step in range(64)]], x + width + 4, y - 4, 70, 8, palette, 0.0, 1.0)
@@ -131,7 +131,7 @@ def scale(paper: Sheet, x: float, y: float, largest: float, signed: bool = False
 
 
 def cells(captured: Captured, size: int | None, default: int) -> tuple[int, int]:
-    """The cells of a map, along queries and along keys: at most `size`, or by default as many as a summary has."""
+    """The cells of a map, along queries and along keys: at most `size`, by default a summary's cells or `default`."""
     stored = captured.summary.map_mean if size is None and isinstance(captured, CapturedSummary) else None
     if stored is not None:
         return stored.shape[-2], stored.shape[-1]
@@ -140,7 +140,7 @@ def cells(captured: Captured, size: int | None, default: int) -> tuple[int, int]
 
 
 def shown(head: Head, sequence: int, padding: bool) -> tuple[Head, int]:
-    """The head that is drawn and the number of its sequence: a text without the padding of its batch, unless `padding`."""
+    """The drawn head and the number of its sequence: a text without the padding of its batch, unless `padding`."""
     padded = None if padding or not 0 <= sequence < head.captured.batch else unpadded_texts(head.captured, head.tokens)
     return (head, sequence) if padded is None else (head.of_text(sequence), 0)
 
@@ -159,5 +159,5 @@ def words(tokens: Words | None, sequence: int) -> list[str] | None:
 
 
 def is_signed(captured: Captured) -> bool:
-    """Whether a call's weights are signed and do not sum to one: those of a linear token mixer."""
+    """Whether a call's weights are signed and do not sum to one, as in a linear token mixer."""
     return isinstance(captured, CapturedMixer) or bool(getattr(captured, "mixer", ""))

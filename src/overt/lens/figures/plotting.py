@@ -1,4 +1,4 @@
-"""`recording.plot`: a figure by its name, drawn and written."""
+"""`recording.plot`: draw and write a figure by its name."""
 
 import inspect
 import os
@@ -18,7 +18,7 @@ _OF_ONE: dict[str, Callable[..., Any]] = {"map": one_head, "head": one_head, "ar
 
 
 def plot(recording: RecordedCalls, path: str | os.PathLike[str] | None, figure: str, options: dict[str, Any]) -> Any:
-    """Draw the figure of this name, and write it where there is a path."""
+    """Draw the figure of this name, and write it to the path, if any."""
     separate({"path": path}, {"the recording": recording.file})
     if figure not in {**_OF_ALL, **_OF_ONE}:
         names = ", ".join([*_OF_ALL, *_OF_ONE])

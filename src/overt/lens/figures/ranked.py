@@ -1,4 +1,4 @@
-"""The heads that connect labelled pairs: a point with its interval for each, and a line for each baseline."""
+"""The heads that connect labelled pairs: a point with an interval for each head, and a line for each baseline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOP, _ROW, _NAMES, _NUMBER = 44.0, 14.0, 44.0, 30.0
 
 @in_print
 def ranked_heads(result: RankedHeads, rows: int = 12) -> Any:
-    """The best heads, with the middle 95 % of their accuracy over texts: a matplotlib Figure, a column wide.
+    """A matplotlib Figure, a column wide: the best heads with the middle 95 % of their accuracy over texts.
 
     >>> from overt.lens.analysis.finding.ranked import RankedHead, RankedHeads
     >>> head = RankedHead((5, 11), "layer.5", 0.7, (0.6, 0.8), 0.5, 0.01, 0.2, 0.7, 0.72)

@@ -1,4 +1,4 @@
-"""Why a head looks there, as bars to both sides of zero: what wrote the key, and what wrote the query."""
+"""The parts of a head's score as bars to both sides of zero: the parts that wrote the key, and the query."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOP, _ROW, _NAMES, _NUMBER, _GAP = 52.0, 15.0, 190.0, 36.0, 12.0
 
 @in_print
 def score_bars(why: ScoreContributions, rows: int = 8) -> Any:
-    """The strongest parts of the key's stream and of the query's next to each other: a matplotlib Figure, a page wide.
+    """A matplotlib Figure, a page wide: the strongest parts of the key's stream next to those of the query's.
 
     >>> import torch, overt
     >>> model = overt.models.LanguageModel(50, width=16, heads=2, layers=2, feed_forward=32).eval()

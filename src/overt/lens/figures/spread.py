@@ -21,13 +21,12 @@ _LEFT, _TOP, _HEIGHT = 34.0, 36.0, 138.0
 
 @in_print
 def entropy_by_layer(recording: RecordedCalls, *, padding: bool = False) -> Any:
-    """The entropy of each head's weights, one point for each head, and of equal weights: a matplotlib Figure, a column wide.
+    """A matplotlib Figure, a column wide: the entropy of each head's weights, a point for each head, and of equal weights.
 
-        entropy_i = −Σ_j w_ij log w_ij in nats, the mean over the queries that may attend to anything, and over sequences
+        entropy_i = −Σ_j w_ij log w_ij in nats, the mean over the queries that may attend to any key, and over sequences
 
-    Queries of padding are left out unless `padding`. For linear token mixers, whose weights are signed, w is |W| ÷ Σ |W|. The dashed
-    line is the entropy of equal weights on every key that the query may attend to, which is the maximum. Mixers and summaries have no
-    such line.
+    Queries of padding are removed unless `padding`. For linear token mixers, whose weights are signed, w is |W| ÷ Σ |W|. The dashed
+    line is the maximum, the entropy of equal weights on every key that the query may attend to; mixers and summaries have none.
 
     >>> import torch, overt
     >>> attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True), torch.randn(1, 5, 8)
@@ -67,7 +66,7 @@ _DOT: dict[str, Any] = {"color": BLUE, "markersize": 3.0, "alpha": 0.65, "marker
 
 
 def _entropies(captured: Captured, tokens: Tokens, padding: bool) -> tuple[list[float], float]:
-    """Each head's mean entropy, and that of equal weights, 0 where it is not known."""
+    """Each head's mean entropy, and the entropy of equal weights (0 if unknown)."""
     opened = captured.opened()
     if isinstance(opened, CapturedSummary):
         return opened.summary.entropy.double().mean((0, -1)).tolist(), 0.0
@@ -91,7 +90,7 @@ def _entropies(captured: Captured, tokens: Tokens, padding: bool) -> tuple[list[
 
 
 def _ticks(largest: float) -> list[float]:
-    """Round numbers from 0 to the largest, some five of them."""
+    """About five round numbers from 0 to the largest."""
     rough = largest / 5
     unit = 10 ** math.floor(math.log10(rough))
     step = next(unit * part for part in (1, 2, 5, 10) if unit * part >= rough)
