@@ -1,1 +1,1 @@
-"""Where a model's attention is caught while the model runs."""
+"""Catches a model's attention while the model runs."""

@@ -1,8 +1,8 @@
-"""Where attention is caught: torch's fused function, its multi-head layers, and attention that a model writes out.
+"""Catches attention in torch's fused function, in its multi-head layers, and in attention that a model writes out.
 
 A `TorchFunctionMode` gets every torch function that the model calls and runs each one unchanged, so outputs are the model's own to the
-bit; but a sink may ask to compute fused attention itself. Before a function the catcher decides how to observe it, and after it the
-catcher reads its output; errors of both never reach the function itself. What is caught goes to the sinks.
+bit; only a sink may ask to compute fused attention itself. The catcher decides before a function how to observe it, and reads its
+output afterwards; errors of both never reach the function itself. The sinks get the caught calls.
 """
 
 import sys
@@ -45,7 +45,7 @@ _KERNELS = ("overt.attention.kernels", "overt.attention.mechanism")
 
 
 class Catcher(Watching):
-    """Gets the torch functions that a model calls, and records those that are attention."""
+    """Gets the torch functions that a model calls, and records the attention among them."""
 
     def __init__(self):
         super().__init__(registry_patches())
@@ -60,7 +60,7 @@ class Catcher(Watching):
         self.mixers: Mixers = Mixers(self)
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Run the function as it is, and record it if it is attention."""
+        """Run the function unchanged, and record it if it is attention."""
         kwargs = kwargs or {}
         watch = self._guarded(self._watch, func, args, kwargs, sys._getframe(1))
         output = (func if watch is None else watch.run)(*args, **kwargs)
@@ -73,7 +73,7 @@ class Catcher(Watching):
         self._guarded(lambda: self._keep(CaughtCall(call, output, OVERT, call.dtype)))
 
     def entered(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """A module begins, in any thread: call the sinks."""
+        """Call the sinks when a module begins, in any thread."""
         if not any(sink.inside for sink in self.sinks):
             self.tokens.begin(args)
         for sink in self.sinks:
@@ -81,7 +81,7 @@ class Catcher(Watching):
         self.mixers.entered(module, args)
 
     def left(self, module: nn.Module, args: tuple[Any, ...] = (), returned: Any = None) -> None:
-        """A module ended: call the sinks."""
+        """Call the sinks after a module ended."""
         self.mixers.left(module, args, returned)
         for sink in self.sinks:
             guarded(sink.failed, sink.left, module)
@@ -89,13 +89,13 @@ class Catcher(Watching):
             self._mixes(self.tokens.in_another_order())
 
     def _mixes(self, mixings: Sequence[tuple[Mixing, nn.Module | None]]) -> None:
-        """Functions of these modules, or of the one that runs, mixed tokens otherwise than by attention."""
+        """Note that functions of these modules (None: the running one) mixed tokens by something other than attention."""
         for sink in self.sinks:
             for mixing, module in mixings:
                 sink.mixes(mixing, module)
 
     def stepped_aside(self, owner: Any) -> None:
-        """Compiled code begins, which cannot be observed; in a function of transformers' registry `leave` notes it."""
+        """Note that compiled code begins, which cannot be observed; `leave` notes it in a function of transformers' registry."""
         for sink in self.sinks if isinstance(owner, nn.Module) else []:
             guarded(sink.failed, sink.entered, owner)
         if not self.entries:
@@ -103,7 +103,7 @@ class Catcher(Watching):
         self.left(owner)
 
     def failed(self, error: Exception) -> None:
-        """Overt's own work failed: call the sinks. If one of them writes, a head may not be removed, so the error is the caller's."""
+        """Call the sinks after overt's own work failed. Raises the error if a sink writes, because a head may not be removed."""
         if self._overwrites:
             raise error
         for sink in self.sinks:
@@ -111,14 +111,14 @@ class Catcher(Watching):
                 sink.failed(error)
 
     def enter(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RegistryEntry | None:
-        """A function of transformers' registry begins; None if query, key and value are not among its arguments."""
+        """The entry of a function of transformers' registry that begins; None without query, key and value in its arguments."""
         entry = RegistryEntry.from_arguments(name, args, kwargs)
         if entry is not None:
             self.entries.append((entry, self.caught))
         return entry
 
     def leave(self, entry: RegistryEntry, done: bool) -> None:
-        """It ended, `done` or with an error."""
+        """Note that the function ended, `done` or with an error."""
         *_, (index, before) = ((index, caught) for index, (part, caught) in enumerate(self.entries) if part is entry)
         del self.entries[index:]
         if done and self.caught == before:
@@ -140,14 +140,14 @@ class Catcher(Watching):
             guarded(partial(sink.failed, weight=caught.weight), sink.keep, caught)
 
     def keep_mixer(self, caught: CaughtMixer, original: Tensor | None = None) -> None:
-        """A linear token mixer was caught: call the sinks. Those before the first that writes get the `original` output."""
+        """Call the sinks with a linear token mixer. Sinks before the first one that writes get the `original` output."""
         self.caught += 1
         for sink in self.sinks:
             guarded(sink.failed, sink.keep_mixer, caught if original is None else caught._replace(output=original))
             original = None if sink.writes else original
 
     def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Callable[[], Recurrence | None]) -> Tensor | None:
-        """The layer is about to read a mixer's output: call the sinks. Returns a copy of it, if there are any that write."""
+        """Call the sinks before the layer reads a mixer's output. Returns a copy of the output if any sink writes."""
         original = output.clone() if self._overwrites else None
         for sink in self.sinks:
             observe, *more = (sink.overwrite_mixer, recurrence()) if sink.writes else (sink.reads_mixer,)
@@ -155,13 +155,13 @@ class Catcher(Watching):
         return original
 
     def miss(self, reason: str, recordable: bool = False) -> None:
-        """Attention happened that could not be caught: call the sinks. It has a number if a recording without edits has it."""
+        """Call the sinks with attention that could not be caught; it is counted if a recording without edits counts it."""
         self.caught += 1
         for sink in self.sinks:
             guarded(sink.failed, sink.miss, reason, recordable)
 
     def _watch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Watch | None:
-        """How to observe a function, if it can be a part of attention."""
+        """The way to observe a function that may be a part of attention, else None."""
         if self.mixers.running is not None:
             return None
         if not any(sink.inside for sink in self.sinks):
@@ -187,7 +187,7 @@ class Catcher(Watching):
             guarded(sink.failed, sink.looks_up, ids, table)
 
     def _trace(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watch | None:
-        """Track a function, to record the attention that it may complete, and how it mixes tokens otherwise."""
+        """Track a function, to record the attention that it may complete and any other mixing of tokens."""
         values = arguments(name, args, kwargs)
         reasons = [reason for value in values if isinstance(value, Tensor) and (reason := unreadable(value)) is not None]
         if reasons:
@@ -260,7 +260,7 @@ class Catcher(Watching):
         return next((module for sink in self.sinks if (module := sink.module) is not None), None)
 
     def _head_count(self) -> int | None:
-        """How many heads the module that runs has, by its attributes."""
+        """The number of heads of the running module, by its attributes."""
         counts = (getattr(self.module, name, None) for name in _HEADS)
         return next((count for count in counts if isinstance(count, int) and count > 1), None)
 
@@ -278,7 +278,7 @@ class Catcher(Watching):
             source = MULTI_HEAD if self.inside is not None else SDPA if self._entry is None else self._entry.source
             self._keep(CaughtCall(call, output, source, call.dtype, notes))
             if self._overwrites and output is not model_output:
-                model_output.copy_(output.reshape(model_output.shape))  # laid out by head for the sinks, it may be a copy
+                model_output.copy_(output.reshape(model_output.shape))  # the sinks' layout by head may be a copy
 
     def _fused_call(self, inputs: dict[str, Any], output: Tensor) -> tuple[Call | None, Tensor, tuple[str, ...]]:
         entry, parts, separated = self._entry, self.tokens.parts_of_input(inputs["query"]), None
@@ -290,7 +290,7 @@ class Catcher(Watching):
         return call, output, notes + (() if parts is None else (parts,))
 
     def _in_one_pass(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """torch's function; or a sink that computes the same while it measures it, if nothing else needs what torch computes."""
+        """torch's function, or a sink that computes and measures the call in one pass if nothing else needs torch's result."""
         alone = len(self.sinks) == 1 and self.sinks[0].computes and not needs_gradients(*args, **kwargs)
         output = self._guarded(self._computed, self.sinks[0], fused_arguments(*args, **kwargs)) if alone else None
         return func(*args, **kwargs) if output is None else output
@@ -302,7 +302,7 @@ class Catcher(Watching):
         return None if call is None or layout is not inputs["query"] else sink.compute(call)
 
     def _fast(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        """Record what a kernel of torch's fast path computed as a whole."""
+        """Record the attention that a kernel of torch's fast path computed as a whole."""
         if isinstance(args[0], Tensor) and (reason := out_of_reach(args[0])) is not None:
             self.miss(reason)
             return
@@ -322,7 +322,7 @@ class Catcher(Watching):
                 self._keep(CaughtCall(call, fast_call.output, MULTI_HEAD, dtype, notes, fast_call.weight))
 
     def _multi_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watch | None:
-        """Run torch's multi-head attention so that the functions inside it are observed too."""
+        """Run torch's multi-head attention so that the functions inside it are also observed."""
         if self.inside is not None:
             return None
         if (other := overridden(args, kwargs)) is not None:
@@ -342,7 +342,7 @@ class Catcher(Watching):
         return Watch(run, lambda output: self._labelled(functional.multi_head_attention_forward, name, (args, kwargs), output))
 
     def _multi_head_step(self, inside: MultiHeadSteps, name: str, args: tuple[Any, ...], output: Any) -> None:
-        """Record what torch's multi-head attention computes itself, before it continues."""
+        """Record the attention that torch's multi-head attention computes itself, before it continues."""
         inputs = inside.inputs_and_output() if inside.observe(name, args, output) else None
         if inputs is None:
             return
@@ -365,7 +365,7 @@ class Catcher(Watching):
 
 @contextmanager
 def catching(sink: Recorder) -> Iterator[None]:
-    """Catch attention while the block runs. Nested recordings share one mode, so that each gets all of it."""
+    """Catch attention while the block runs. Nested recordings share one mode, so each one gets every call."""
     catcher = at_work()
     if not isinstance(catcher, Catcher):
         catcher = Catcher()

@@ -1,4 +1,4 @@
-"""The barrier between a model and overt's work next to it: an error of overt's own never reaches the model's caller."""
+"""The barrier between a model and overt's own work, whose errors never reach the model's caller."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -11,9 +11,9 @@ from overt.errors import OvertError
 
 
 def guarded(failed: Callable[[Exception], None], work: Callable[..., Any], *args: Any) -> Any:
-    """The result of overt's own work next to the model; None if it failed, after `failed` got the error.
+    """The result of overt's own work; None if it failed, after `failed` got the error.
 
-    Functions of the model itself are never called in here: they run once, with their own arguments, and their errors are the model's.
+    Never call the model's own functions in here: they run once, with their own arguments, and their errors are the model's.
     KeyboardInterrupt and SystemExit are not caught.
 
     >>> guarded(print, lambda: 1 / 0)
@@ -28,7 +28,7 @@ def guarded(failed: Callable[[Exception], None], work: Callable[..., Any], *args
 
 @contextmanager
 def unseen() -> Iterator[None]:
-    """Compute in here without a trace: no mode of torch gets the functions, and nothing is stored for gradients."""
+    """Compute without a trace: no mode of torch gets the functions, and no gradients are recorded."""
     dispatched = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else nullcontext()
     with torch._C.DisableTorchFunction(), torch.no_grad(), dispatched:
         yield
@@ -41,13 +41,13 @@ def out_of_sight(work: Callable[..., Any], *args: Any) -> Any:
 
 
 def sentence(error: Exception) -> str:
-    """An error of overt as the reason why attention is missing; an error of overt's own classes is a sentence already.
+    """An error as the reason why attention is missing; the text of overt's own error classes is already a sentence.
 
     >>> sentence(ValueError("two sinks"))
     'overt failed to record it, and the model was not affected: ValueError: two sinks'
     """
     text = ""
-    with suppress(Exception):  # an error's text is code too
+    with suppress(Exception):  # formatting an error runs code, which may fail
         text = " ".join(str(error).split())
     if isinstance(error, OvertError):
         return text

@@ -1,6 +1,6 @@
-"""Some heads of a mask or a bias that is bound to its call, as a piece of the same kind.
+"""Some heads of a mask or bias that is bound to its call, as a piece of the same kind.
 
-A piece that stays of its kind is still known to the native kernels, which a wrapper around it is not.
+The native kernels support a piece of the same kind, but not a wrapper around it.
 """
 
 from typing import Any
@@ -14,12 +14,12 @@ from overt.attention.pieces import SelectHeads
 
 
 def piece_for_heads(piece: Any, select: SelectHeads) -> Any:
-    """The mask or bias with `select` applied to its tensors; None where it does not know how."""
+    """The mask or bias with `select` applied to its tensors; None if its class does not support this."""
     return piece.for_heads(select) if isinstance(piece, Mask | Bias) else None
 
 
 def one_head(head: int, total: int) -> SelectHeads:
-    """Selects one head, whose dimension is gone then."""
+    """Selects one head and removes the dimension of heads."""
 
     def select(tensor: Tensor, trailing: int) -> Tensor:
         dim = -1 - trailing

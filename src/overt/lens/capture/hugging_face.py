@@ -1,9 +1,9 @@
-"""Hugging Face models, caught where they call a function of transformers' registry of attention functions.
+"""Catches the attention of Hugging Face models in functions of transformers' registry of attention functions.
 
-Each attention module gets the function of its name ("eager", "sdpa", …) from the registry and calls it with query, key, value and all
+Each attention module gets a function by its name ("eager", "sdpa", …) from the registry and calls it with query, key, value and all
 options of the attention. During a recording the registry returns the same function with a hook before and after it; names,
-configurations and mask functions stay as they are. What is recorded is what runs inside, and the arguments of the call say which
-options it ignored.
+configurations and mask functions stay unchanged. The recording holds the functions that run inside; comparing them with the arguments
+shows which options the function ignored.
 """
 
 import functools
@@ -46,7 +46,7 @@ class RegistryEntry:
 
     @classmethod
     def from_arguments(cls, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "RegistryEntry | None":
-        """The entry, or None where query, key and value are not tensors (B, H, length, features)."""
+        """The entry, or None if query, key and value are not tensors (B, H, length, features)."""
         arguments = dict(zip(_ORDER, args, strict=False)) | kwargs
         tensors = [arguments.get(name) for name in ("query", "key", "value")]
         if not all(isinstance(tensor, Tensor) and tensor.ndim == 4 for tensor in tensors):
@@ -55,7 +55,7 @@ class RegistryEntry:
 
     @property
     def source(self) -> str:
-        """Where the call was caught."""
+        """The place where the call was caught."""
         return f'transformers "{self.name}"'
 
     @property
@@ -67,18 +67,18 @@ class RegistryEntry:
 
     @property
     def sinks(self) -> Tensor | None:
-        """One learned logit a head that takes weight from all keys."""
+        """One learned logit per head that takes weight from all keys."""
         return next((element for name in ("s_aux", "sinks") if isinstance(element := self.arguments.get(name), Tensor)), None)
 
     @property
     def position_bias(self) -> Tensor | None:
-        """What is added to the scores."""
+        """The bias of the scores."""
         return self.arguments.get("position_bias")
 
     def written(self, mixed: WeightedSum, masks: MaskReader) -> Call | None:
-        """The call of these arguments, if it gives the weights that the model multiplied with its values.
+        """The call of these arguments, if its weights are the ones that the model multiplied with its values.
 
-        A function may ignore a softcap or a sink: of the calls with and without, the nearest one counts.
+        A function may ignore a softcap or a sink, so this takes the closest of the calls with and without them.
         """
         value = _input_repeated(mixed.value, self.value)
         if value is None or mixed.weights.shape[:-1] != self.query.shape[:-1]:
@@ -86,7 +86,7 @@ class RegistryEntry:
         softcaps, sinks = ([part] if part is None else [part, None] for part in (self.softcap, self.sinks))
         calls = []
         for parts in product(softcaps, sinks):
-            # Shapes that do not fit mean that something else was scored, or that a sink is not one number for each head.
+            # Shapes that do not fit mean other scores, or a sink with more than one number per head.
             with suppress(OvertError, RuntimeError):
                 call = self._call(value, *parts, masks)
                 calls.append((disagreement(call, mixed.weights), len(calls), call))
@@ -125,7 +125,7 @@ class RegistryEntry:
         return arguments, output
 
     def separated(self, mask: Tensor | None, masks: MaskReader) -> tuple[Any, Tensor] | None:
-        """Mask and bias, each shared by the layers, that one tensor is the sum of; None where it is not."""
+        """Mask and bias, each shared by the layers, whose sum this tensor is; None if it is no such sum."""
         bias = self.position_bias
         if bias is None or mask is None or not mask.is_floating_point() or bias.dtype != mask.dtype:
             return None
@@ -137,7 +137,7 @@ class RegistryEntry:
             positions = [torch.arange(size, device=mask.device) for size in mask.shape[-2:]]
             allowed = None if item is None else item.block(*positions)
             if allowed is not None and not bool(allowed.any(-1).all()):
-                continue  # added to all scores of a query, the lowest number makes them equal
+                continue  # the lowest number on all scores of a query makes them equal
             joined = bias if allowed is None else torch.where(allowed, bias, lowest)
             if torch.equal(joined.expand(mask.shape), mask):
                 return item, bias
@@ -159,7 +159,7 @@ class RegistryEntry:
         return tuple(f'as run: the model sets {name}, and its path "{self.name}" ignores that' for name in left_out)
 
     def _reach(self, call: Call, masks: MaskReader) -> int:
-        """The largest number of keys, from the first to the last, that a query may attend to; 0 where the mask does not say."""
+        """The largest number of keys, from the first to the last, that a query may attend to; 0 if the mask is not in ranges."""
         if not isinstance(self.mask, Tensor):
             return call.keys
         read = masks.read(self.mask)
@@ -170,7 +170,7 @@ class RegistryEntry:
 
 
 def registry_patches() -> list[Patch]:
-    """The patch that hooks transformers' registry, where it is imported."""
+    """The patch that hooks transformers' registry, if transformers is imported."""
     registry = getattr(sys.modules.get("transformers.modeling_utils"), "AttentionInterface", None)
     return [patch(registry, "get_interface", _noting)] if hasattr(registry, "get_interface") else []
 
@@ -186,7 +186,7 @@ def _noting(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _noted(function: Callable[..., Any], name: Any, catcher: Any) -> Callable[..., Any] | None:
-    """The same function with a hook before and after it; overt's own functions need none."""
+    """The function with a hook before and after it; None for overt's own functions."""
     if getattr(function, "__module__", "").split(".")[:2] == ["overt", "integrations"]:
         return None
 
@@ -206,7 +206,7 @@ def _noted(function: Callable[..., Any], name: Any, catcher: Any) -> Callable[..
 
 
 def _input_repeated(used: Tensor, inputs: Tensor) -> Tensor | None:
-    """The key or value of the call's arguments, as many positions as were used, if its heads were repeated; else None."""
+    """The used positions of the key or value in the call's arguments, if its heads were repeated; else None."""
     original = inputs[..., : used.shape[-2], :]
     if used.shape[0] != original.shape[0] or used.shape[2:] != original.shape[2:] or used.shape[1] % original.shape[1]:
         return None

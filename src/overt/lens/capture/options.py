@@ -1,4 +1,4 @@
-"""What is recorded of each call, and where it goes: `layers`, `heads`, `keep`, `offload` and `limit` of `record`."""
+"""The options of `record` for content and storage: `layers`, `heads`, `keep`, `offload` and `limit`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from overt.lens.tokens import Tokens
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """Which calls and heads are recorded, what of them, and where it goes; by default all as they are, without a limit.
+    """The recorded calls and heads, their content and their storage; by default everything in memory, without a limit.
 
-    `needed(call, output, heads, total)` is how many bytes a call will take, `mixer_needed` the same of a linear token mixer, and
-    `refusal(needed, recorded)` the error for a call that takes too much when so many bytes are recorded already. If `copies`, the inputs
-    of a call are copied before `store` gets it; otherwise `store` has to be done with them before the model runs on. `compute`, if there
-    is one, gives the output of a call and measures it in the same pass, just before `store` gets it; None where it cannot.
+    `needed(call, output, heads, total)` is the number of bytes of a call, `mixer_needed` of a linear token mixer, and
+    `refusal(needed, recorded)` the error for a call that does not fit after `recorded` bytes. If `copies`, the inputs of a call are
+    copied before `store` gets it; otherwise `store` must finish with them before the model continues. `compute`, if set, returns the
+    output of a call and measures it in the same pass, just before `store` gets it; None if it cannot.
     """
 
     layers: Sequence[int | str] | None = None
@@ -52,7 +52,7 @@ def record_options(
     steps: Iterator[Any] | None = None,
     one_pass: bool = False,
 ) -> RecordOptions:
-    """Check the options of `record`; `steps` moves on with each call that is summarised."""
+    """Check the options of `record`; `steps` advances with each summarised call."""
     _check_list("layers", layers, (int, str), "numbers of calls or names of modules")
     _check_list("heads", heads, (int,), "numbers of heads")
     if keep not in ("qkv", "summary"):
@@ -107,7 +107,7 @@ def _summary_options(keep: str, top: int, map_size: int | tuple[int, int]) -> Su
 
 
 def _check_list(name: str, values: Any, kinds: tuple[type, ...], meaning: str) -> None:
-    """Refuse what is no list of these types; None means all."""
+    """Refuse anything but a list of these types; None means all."""
     is_list = isinstance(values, Sequence) and not isinstance(values, str)
     if values is not None and not (is_list and values and all(type(value) in kinds for value in values)):
         fix = f"write {name}=[…], or leave it out to record all"

@@ -1,7 +1,7 @@
-"""Masks that are one run of keys a query: two numbers a row in the place of Q × K.
+"""Masks with one run of keys per query: two numbers a row instead of Q × K.
 
-Causal masks, windows, padding on either side and packed documents are all of this kind. A model builds such a mask as a tensor,
-bool or with −inf added to the scores, and hands the same tensor to every layer; here it is looked at once and kept as its edges.
+Causal masks, windows, padding on either side and packed documents are all of this kind. A model builds the mask as a tensor, bool or
+with −inf added to the scores, and passes the same tensor to every layer; `MaskReader` reads it once and stores the edges of the runs.
 """
 
 import math
@@ -15,22 +15,21 @@ from overt.attention.masks import Mask, Ranges
 from overt.attention.masks.base import RowRanges
 from overt.lens.storage.tensor_cache import TensorCache, unexpanded
 
-_AT_ONCE = 2**22  # numbers of a mask that are looked at together
+_AT_ONCE = 2**22  # _AT_ONCE: numbers of a mask that are read together, which bounds the memory
 
 
 class MaskReading(NamedTuple):
-    """What a mask tensor says, in a call's terms: `mask` and `bias`, either of which may be None."""
+    """A mask tensor as `mask` and `bias` of a call, either of which may be None."""
 
     mask: Any
     bias: Tensor | None
 
 
 def read(mask: Tensor) -> MaskReading:
-    """A mask tensor as ranges, where each row is one run of keys; otherwise as it is.
+    """A mask tensor as ranges if each row is one run of keys; otherwise unchanged.
 
-    A float mask is added to the scores, so it masks where it holds −inf or its dtype's lowest number. A row that holds the lowest
-    number everywhere masks nothing: every score drowns in it, and the softmax spreads evenly. So it stays, as a bias of one
-    number a row.
+    A float mask is added to the scores, so −inf or its dtype's lowest number masks a key. A row with only the lowest number masks
+    nothing: it swamps every score, so the softmax is uniform. The row therefore stays, as a bias of one number.
 
     >>> read(torch.ones(3, 3).tril().bool()).mask.high
     tensor([1, 2, 3], dtype=torch.int32)
@@ -39,7 +38,7 @@ def read(mask: Tensor) -> MaskReading:
     """
     if mask.ndim < 2 or not mask.numel():
         return _as_it_is(mask)
-    shrunk = unexpanded(mask.detach())  # what is repeated is looked at once
+    shrunk = unexpanded(mask.detach())  # repeated rows are read once
     shrunk = shrunk.expand(*shrunk.shape[:-1], mask.shape[-1])
     floating = mask.is_floating_point()
     size = max(1, _AT_ONCE // (shrunk.numel() // shrunk.shape[-2]))
@@ -58,7 +57,7 @@ def _as_it_is(mask: Tensor) -> MaskReading:
 
 
 def _edges(allowed: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """First allowed key and the one after the last, for each row, and that no row drowns; None if a row is not one run."""
+    """The first allowed key and the one after the last for each row, and no uniform rows; None if a row is not one run."""
     numbers = allowed.view(torch.uint8)
     first = numbers.argmax(-1)
     last = allowed.shape[-1] - numbers.flip(-1).argmax(-1)
@@ -71,7 +70,7 @@ def _edges(allowed: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
 
 
 def _edges_of_float(mask: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The same of a mask that is added; a row of the lowest number throughout is whole, and drowns."""
+    """The edges of an added mask; a row of only the lowest number allows all keys, and is uniform."""
     allowed, lowest, masked = mask == 0, mask == torch.finfo(mask.dtype).min, mask == -math.inf
     if not bool((allowed | lowest | masked).all()):
         return None
@@ -85,7 +84,7 @@ def _edges_of_float(mask: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
 def in_ranges(
     mask: Any, queries: int, keys: int, device: torch.device, read: Callable[[Tensor], MaskReading] = read
 ) -> Ranges | None:
-    """A mask that is bound to these lengths as `Ranges`; None where the keys of a query are not one interval, or the mask does not say.
+    """A mask that is bound to these lengths as `Ranges`; None if a query's keys are not one interval, or the mask's class is unknown.
 
     `read` reads a bool tensor; `MaskReader.read` does so once for all layers that share it.
 
@@ -115,19 +114,19 @@ def in_ranges(
 
 
 class MaskReader:
-    """Reads each mask tensor once, however many layers it is handed to, and again where it was written over."""
+    """Reads each mask tensor once for all layers that share it, and again after it was overwritten."""
 
     def __init__(self):
         self._once = TensorCache()
 
     def read(self, mask: Tensor) -> MaskReading:
-        """What `read` says of it."""
-        if mask.is_inference():  # torch does not count how often these are written to
+        """The cached result of `read`."""
+        if mask.is_inference():  # torch does not count writes to these tensors
             return read(mask)
         return self._once(mask, _in_ranges) or _as_it_is(mask)
 
 
 def _in_ranges(mask: Tensor) -> MaskReading | None:
-    """What `read` says where that is ranges, which hold nothing of the mask itself."""
+    """The result of `read` if it is ranges, which hold no reference to the mask."""
     result = read(mask)
     return result if isinstance(result.mask, Ranges) else None

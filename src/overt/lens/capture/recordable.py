@@ -18,14 +18,14 @@ FLEX = "flex_attention scores with a function of the model's own, which is not r
 
 
 def is_flex(reason: str) -> bool:
-    """Whether a reason says that torch's flex_attention ran, which is not seen outside of compiled code either."""
+    """Whether a reason is torch's flex_attention, which is invisible even outside of compiled code."""
     return reason == FLEX or '"flex_attention"' in reason
 
 
 def recordable(model: Any) -> nn.Module:
-    """The model to record: the model itself, or the one in a pipeline or a wrapper for several devices. Raises KindError for others.
+    """The model to record: itself, or the model in a pipeline or a wrapper for several devices. Raises KindError for others.
 
-    The layers of a wrapped model have the names that they have without the wrapper.
+    The layers of a wrapped model keep their names without the wrapper.
     """
     if not isinstance(model, nn.Module) and isinstance(getattr(model, "model", None), nn.Module):
         model = model.model  # a pipeline of transformers
@@ -57,7 +57,7 @@ def unreadable(tensor: Tensor) -> str | None:
 
 
 def are_sparse(values: Sequence[Any]) -> bool:
-    """Whether the tensors among some values are read, but for those that are sparse."""
+    """Whether all tensors among these values can be read, except sparse ones."""
     tensors = [value for value in values if isinstance(value, Tensor)]
     return all(
         out_of_reach(tensor) is None and (tensor.layout != torch.strided or unreadable(tensor) is None) for tensor in tensors
@@ -65,7 +65,7 @@ def are_sparse(values: Sequence[Any]) -> bool:
 
 
 def out_of_reach(tensor: Tensor) -> str | None:
-    """Why nothing can be computed of a tensor here and now, or None: its operators mean something else."""
+    """Why overt cannot compute with a tensor here, because its operators mean something else; or None."""
     if tensor.is_meta or isinstance(tensor, FakeTensor):
         return "it ran on tensors without data, so there are no numbers to record"
     if torch._C._are_functorch_transforms_active():
@@ -108,7 +108,7 @@ def _visible(name: str, module: nn.Module) -> None:
 
 
 def required_model(model: Any) -> nn.Module:
-    """The model that a recording is of, for what reads its parameters. Raises KindError for what is none, InputError without numbers."""
+    """The recorded model, for reading its parameters. Raises KindError for other types, InputError for parameters without numbers."""
     if not isinstance(model, nn.Module):
         got = "no model" if model is None else type(model).__name__
         raise KindError("the model that was recorded, because a recording has no parameters", got=got, fix="pass the model")

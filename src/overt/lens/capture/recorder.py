@@ -1,4 +1,4 @@
-"""Which calls of attention are recorded, under which name, and within which size."""
+"""The recorder: selects calls of attention, names them, and limits their size."""
 
 import math
 import threading
@@ -40,14 +40,14 @@ SUMMARY_OF_REJECTED = (
     "received: it is not joined with that call"
 )
 
-_NAMED = 4  # calls that an error lists
+_NAMED = 4  # _NAMED: the most calls that an error lists
 
 
 class Recorder:
-    """Tracks which modules of a model run, and records the attention inside them: a sink of what is caught.
+    """Tracks the running modules of a model and records the attention inside them: a sink of the catcher.
 
-    A subclass that `writes` may write to the outputs that it gets, with which the model then continues. One that `computes` may compute
-    a call in the place of torch's fused function; `keep` then gets its output as the model's.
+    A subclass that `writes` may change the outputs that it gets, and the model continues with them. A recorder that `computes` may
+    replace torch's fused function; `keep` then gets its output as the model's.
     """
 
     writes = False
@@ -74,29 +74,29 @@ class Recorder:
         self.recorded_bytes: int = 0
         self.matched_layers: set[int | str] = set()
         self.too_large: set[str] = set()
-        self.layers: dict[int, str] = {}  # which module made a call, by its number in the pass
+        self.layers: dict[int, str] = {}  # the module of each call, by the call's number in the pass
         self.refusal: InputError | None = None  # the first refusal of a call
         self.missed_outside: str | None = None
         self.cache: TensorCache = TensorCache()
         self.text: LookupRecorder = LookupRecorder(model, Texts() if texts is None else texts)
         self.mixing_layers: MixingLayers = MixingLayers(model)
         self.continued: Continued = Continued()
-        self.mixer_calls: MutableMapping[Past, int] = WeakKeyDictionary()  # which recorded call left it
+        self.mixer_calls: MutableMapping[Past, int] = WeakKeyDictionary()  # the recorded call that left each state
         self.thread: int = threading.get_ident()
 
     @property
     def inside(self) -> bool:
         """Whether a module of the model runs."""
-        # Gradient checkpointing runs modules a second time in the backward pass: they are recorded already.
+        # Gradient checkpointing runs recorded modules again in the backward pass.
         return bool(self.running) and torch._C._current_graph_task_id() == -1
 
     @property
     def computes(self) -> bool:
-        """Whether the options measure a call in the pass in which it is computed."""
+        """Whether the options compute and measure a call in one pass."""
         return self.options.compute is not None and self.inside
 
     def compute(self, call: Call) -> Tensor | None:
-        """The output of a call that the model is about to make, measured in the same pass; None where it is not recorded."""
+        """The output of a call that the model is about to make, measured in the same pass; None if it is not recorded."""
         layer, total = self._owner(None), head_count(call)
         if self.options.compute is None or not self._wanted(layer, self.call_index):
             return None
@@ -105,7 +105,7 @@ class Recorder:
             return self.options.compute(self._captured(call, call.query, counted, tuple(range(total))))
 
     def _captured(self, call: Call, output: Tensor, counted: tuple[int, int, int, str], heads: tuple[int, ...]) -> CapturedCall:
-        """A call as it is, without copies, all of its heads."""
+        """A call with all of its heads, without copies."""
         lengths = call.queries, call.keys
         call, output = without_copies(call, output, heads, len(heads), self.cache)
         batch = math.prod(call.batch) // len(heads) if 0 not in call.batch else 0
@@ -118,7 +118,7 @@ class Recorder:
         return self.running[-1][1] if self.running else None
 
     def entered(self, module: nn.Module) -> None:
-        """A module begins; those of other models are ignored."""
+        """Note that a module begins; modules of other models are ignored."""
         name, known = self.names.get(id(module), ("", None))
         if known is not module:
             return
@@ -132,7 +132,7 @@ class Recorder:
         self.running.append((name, module))
 
     def left(self, module: nn.Module) -> None:
-        """A module ended, and with it those inside that failed without a call of their hook."""
+        """Note that a module ended, and also the modules inside it whose hooks did not run because of an error."""
         if threading.get_ident() == self.thread and any(item is module for _, item in self.running):
             while self.running.pop()[1] is not module:
                 pass
@@ -160,7 +160,7 @@ class Recorder:
         needed = self.options.needed(call, output, len(copies), total)
         if not self._affordable(needed, layer):
             return
-        # What is copied and computed here is no function of the model's, so no recording may catch it.
+        # Copies and computations here are not the model's, so no recording may catch them.
         with torch._C.DisableTorchFunction():
             before = versions(call)
             copy = copied if self.options.copies else without_copies
@@ -175,7 +175,7 @@ class Recorder:
     def keep_mixer(self, caught: CaughtMixer) -> None:
         """Record a call of a linear token mixer, if the model made it and the options include it.
 
-        Of a call that goes on with the state of another one, only the positions are recorded that it adds.
+        A call that continues another's state is recorded with only the positions that it adds.
         """
         recurrence, output, source, around, notes, link, _ = caught
         if not self._reads(recurrence.query):
@@ -202,14 +202,14 @@ class Recorder:
         self.recorded_bytes += needed
 
     def _reads(self, query: Tensor) -> bool:
-        """Whether the model made a call whose numbers can be read; one whose numbers cannot is missing."""
+        """Whether the model made a call with readable numbers; a call without is noted as missing."""
         reason = unreadable(query) if self.inside else None
         if reason is not None:
             self.miss(reason)
         return self.inside and reason is None
 
     def reads_mixer(self, kind: str, output: Tensor) -> None:
-        """The layer is about to read a mixer's output (B, H, Q, E), a view of its own: it is recorded when the function has ended."""
+        """Do nothing before the layer reads a mixer's output (B, H, Q, E), a view: `keep_mixer` records it afterwards."""
 
     def overwrite_mixer(self, kind: str, output: Tensor, recurrence: Recurrence | None) -> None:
         """A subclass that `writes` may write to the output of a mixer whose layer reads it before `keep_mixer` is called.
@@ -218,7 +218,7 @@ class Recorder:
         """
 
     def miss(self, reason: str, recordable: bool = False) -> None:
-        """Note that attention happened here which cannot be recorded; one that is `recordable` without edits keeps its number."""
+        """Note attention that cannot be recorded here; attention that is `recordable` without edits keeps its number."""
         if self.inside:
             if recordable:
                 self._counted(None)
@@ -233,7 +233,7 @@ class Recorder:
             self.text.lookup(ids, table.shape[0], self.running, self.pass_count - 1)
 
     def cuts(self, step: FunctionCall) -> None:
-        """Note into how many positions a convolution cuts its input."""
+        """Note the number of positions into which a convolution cuts its input."""
         sizes, kernel = step.argument(0, "input").shape, step.argument(1, "weight").shape
         if self.inside and len(sizes) == len(kernel):
             grid = step.output.shape[2:]
@@ -242,25 +242,25 @@ class Recorder:
             )
 
     def mixes(self, mixing: Mixing, module: nn.Module | None = None) -> None:
-        """Note a function that mixes tokens and is no attention, of this module or the innermost one that runs."""
+        """Note a function other than attention that mixes tokens, in this module or the innermost running one."""
         name = self.names.get(id(module), ("", None))[0] or (self.running[-1][0] if self.inside else "")
         if name:
             self.mixing_layers.mixes(name, mixing)
 
     def explained(self, module: nn.Module, mixing: Mixing) -> None:
-        """A function that mixed tokens in this module is named by the call of a linear token mixer, so it is not noted."""
+        """Remove the note of a function in this module that a linear token mixer's call already names."""
         if self.inside and id(module) in self.names:
             self.mixing_layers.explained(self.names[id(module)][0], mixing)
 
     def note_mixing(self) -> list[str]:
-        """Note the layers that mix tokens otherwise. Returns the names of all layers that mix them, by attention or otherwise."""
+        """Note the layers that mix tokens without attention. Returns the names of all layers that mix tokens."""
         others = self.mixing_layers.others()
         for layer, reason in others:
             self._note(layer, reason)
         return [*self.mixing_layers.attending, *(layer for layer, _ in others)]
 
     def failed(self, error: Exception, weight: Tensor | nn.Module | None = None) -> None:
-        """Note that overt's own work next to the model failed here."""
+        """Note that overt's own work failed here."""
         name = type(self.model).__name__
         with suppress(Exception):
             name = self._owner(weight)
@@ -270,7 +270,7 @@ class Recorder:
             self.refusal = self.refusal or error
 
     def note_unmatched(self) -> None:
-        """Note which entries of `layers=` matched no call, and for a model that did not run what else was missed."""
+        """Note the entries of `layers=` that matched no call, and for a model that did not run the other missed attention."""
         if not self.pass_count and self.missed_outside is not None:
             self._note(type(self.model).__name__, self.missed_outside)
         for layer in self.options.layers or []:
@@ -282,7 +282,7 @@ class Recorder:
             self.missing[:] = [(name, COMPILED_CODE if reason == COMPILED else reason) for name, reason in self.missing]
 
     def _unnamed(self, layers: Sequence[int | str]) -> InputError:
-        """The error for `layers=` that name none of the calls that there were."""
+        """The error for `layers=` that match no call."""
         names, last = list(self.layers.values()), max(self.layers)
         those = f"the call is 0: {names[0]}" if not last else f"the calls are 0 to {last}: {', '.join(names[:_NAMED])}"
         more = ", …" if len(names) > _NAMED else ""
@@ -294,7 +294,7 @@ class Recorder:
             self.missing.append((name, reason))
 
     def _owner(self, weight: Tensor | nn.Module | None) -> str:
-        """The name of this module, of the one whose projection this is, or of the innermost one that runs."""
+        """The name of this module, of the module with this projection, or of the innermost running module."""
         name, running = self.running[-1]
         if isinstance(weight, nn.Module):
             return self.names.get(id(weight), (name, None))[0]
@@ -303,7 +303,7 @@ class Recorder:
         return self.names.get(id(owners[0]), (name, None))[0] if owners else name
 
     def _counted(self, weight: Tensor | nn.Module | None) -> tuple[int, int, int, str]:
-        """Count a call. Returns its number in the recording, its number in the pass, that of the pass, and its layer."""
+        """Count a call. Returns its number in the recording, its number in the pass, the pass's number, and its layer."""
         layer, number, call_index = self._owner(weight), self.number, self.call_index
         self.mixing_layers.attends(layer)
         self.text.texts.cuts.layers[layer] = None
@@ -346,7 +346,7 @@ class Recorder:
         return bool(matches)
 
     def _affordable(self, needed: int, layer: str) -> bool:
-        """Whether a call fits into the limit. One that does not is noted as missing, once for each layer."""
+        """Whether a call fits into the limit. A call that does not is noted as missing, once per layer."""
         refusal = self.options.refusal(needed, self.recorded_bytes)
         if refusal is not None and layer not in self.too_large:
             self.too_large.add(layer)

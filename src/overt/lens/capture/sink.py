@@ -1,4 +1,4 @@
-"""The attention and the linear token mixers that the catcher sees, as its sinks get them."""
+"""The catcher's messages to its sinks: calls of attention and of linear token mixers."""
 
 from typing import NamedTuple
 
@@ -23,9 +23,9 @@ CAUGHT = (
 
 
 class CaughtCall(NamedTuple):
-    """A call of attention, with the model's own output (..., Q, E), its source and the notes that a recording has of it.
+    """A call of attention with the model's own output (..., Q, E), its source and its notes.
 
-    `weight` is a parameter of the module that made it, where that is not the innermost one that runs.
+    `weight` is a parameter of the module that made the call, if this is not the innermost running module.
     """
 
     call: Call
@@ -37,10 +37,10 @@ class CaughtCall(NamedTuple):
 
 
 class CaughtMixer(NamedTuple):
-    """A call of a linear token mixer, with the model's own output (B, H, Q, E), of the mixing only.
+    """A call of a linear token mixer with the model's own output (B, H, Q, E) of only the mixing.
 
-    `around` says what is before and after it in the layer; `link` is the call whose state it goes on with. `written` (B, H, Q, E) is the
-    tensor with which the model continues, gate included, for sinks that write.
+    `around` describes the operations before and after it in the layer; `link` is the call whose state it continues. `written`
+    (B, H, Q, E) is the tensor with which the model continues, including the gate, for sinks that write.
     """
 
     recurrence: Recurrence

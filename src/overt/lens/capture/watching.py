@@ -1,9 +1,8 @@
-"""The mode and the hooks of a recording in torch, such that torch chooses its kernels and computes as it does without them.
+"""The mode and the hooks of a recording in torch, which leave torch's kernels and results unchanged.
 
-A mode gets the functions that the model calls, and two hooks for all modules say which module runs: hooks on the modules themselves
-would be copied with them, and would turn off torch's fast path. For the same reason the mode is hidden when torch's own layers check
-whether anything overrides their tensors. torch compiles other code when there is a mode or a hook, so both are removed while compiled
-code runs.
+A mode gets the functions that the model calls, and two global hooks show the running module: hooks on the modules themselves would be
+copied with them, and would turn off torch's fast path. For the same reason the mode is hidden when torch's own layers check for
+overrides of their tensors. Both are removed while compiled code runs, because a mode or a hook would change the compiled program.
 """
 
 import functools
@@ -24,7 +23,7 @@ from overt.lens.capture.barrier import guarded
 
 _WITH_FAST_PATH = ("torch.nn.modules.activation", "torch.nn.modules.transformer")
 _lock = threading.Lock()
-_thread = threading.local()  # as torch's modes are
+_thread = threading.local()  # torch's modes are also local to a thread
 
 
 def at_work() -> "Watching | None":
@@ -33,14 +32,14 @@ def at_work() -> "Watching | None":
 
 
 class Watch(NamedTuple):
-    """How a function of the model is observed: what runs instead of it, the same to the bit, and what reads its output."""
+    """The observation of a model's function: a replacement, equal to the bit, and a reader of its output."""
 
     run: Callable[..., Any]
     observe: Callable[[Any], object]
 
 
 class Patch:
-    """An attribute of another library, replaced while any thread needs it: `make` returns the new one for the old one."""
+    """An attribute of another library, replaced while any thread needs it: `make(old)` returns the new one."""
 
     def __init__(self, owner: Any, name: str, make: Callable[[Any], Any]):
         self.owner = owner
@@ -51,7 +50,7 @@ class Patch:
         self.users: int = 0
 
     def apply(self) -> None:
-        """Replace it, if it is not replaced yet."""
+        """Replace the attribute, unless it is already replaced."""
         with _lock:
             self.users += 1
             if self.users == 1:
@@ -60,7 +59,7 @@ class Patch:
                 setattr(self.owner, self.name, self.replacement)
 
     def revert(self) -> None:
-        """Put the old one back with the last user, unless somebody else has replaced it since."""
+        """Restore the old attribute after the last user, unless other code has replaced it."""
         with _lock:
             self.users -= 1
             if not self.users and getattr(self.owner, self.name) is self.replacement:
@@ -78,37 +77,37 @@ def patch(owner: Any, name: str, make: Callable[[Any], Any]) -> Patch:
 class Watching(TorchFunctionMode):
     """A mode for one thread, with hooks for all modules, which is removed while compiled code runs.
 
-    A subclass defines what happens when a module is `entered` and `left`, when compiled code begins (`stepped_aside`), and when this
-    work itself `failed`.
+    A subclass defines the reactions to a module that is `entered` or `left`, to compiled code (`stepped_aside`), and to an error of
+    this work itself (`failed`).
     """
 
     def __init__(self, patches: list[Patch]):
         super().__init__()
         hidden = [patch(torch.overrides, "has_torch_function", _without_recorder)]
-        if hasattr(torch.nn.modules.module, "_has_any_global_hook"):  # torch 2.7 has none, and a compiled module warns of hooks
+        if hasattr(torch.nn.modules.module, "_has_any_global_hook"):  # missing in torch 2.7; a compiled module warns of hooks
             hidden.append(patch(torch.nn.modules.module, "_has_any_global_hook", _without_recorder_hooks))
         self.patches: list[Patch] = [*hidden, *patches]
         self.compiler: Patch = _compiler()
         self.handles: list[RemovableHandle] = []
-        self.wrapper: FrameType | None = None  # what runs compiled code, while the mode is removed
+        self.wrapper: FrameType | None = None  # the frame that runs compiled code while the mode is removed
         self.index: int | None = None
 
     def begin(self) -> None:
-        """Watch from here on."""
+        """Begin to watch."""
         _thread.mode = self
         self.compiler.apply()
         _push_mode(self)
         self._appear()
 
     def add(self, patches: list[Patch]) -> None:
-        """Apply these patches too, each once."""
+        """Apply these patches as well, without duplicates."""
         new = [patch for patch in patches if patch not in self.patches]
         self.patches = [*self.patches, *new]
         for item in new if self.wrapper is None else []:
             item.apply()
 
     def end(self) -> None:
-        """Leave torch as it was."""
+        """Stop watching and restore torch."""
         if self.wrapper is None:
             self._disappear()
             _take_off(self)
@@ -116,15 +115,15 @@ class Watching(TorchFunctionMode):
         _thread.mode = None
 
     def step_aside(self, wrapper: FrameType) -> None:
-        """Compiled code begins, called by this frame."""
+        """Remove mode and hooks before compiled code, called by this frame, begins."""
         if self.wrapper is None:
             self.wrapper, self.index = wrapper, _take_off(self)
             self._disappear()
-            # A compiled module runs without its hooks: what torch's wrapper wraps is a method of it.
+            # A compiled module runs without its hooks: torch's wrapper wraps one of its methods.
             self.stepped_aside(getattr(wrapper.f_locals.get("fn"), "__self__", None))
 
     def come_back(self, wrapper: FrameType) -> None:
-        """What this frame called has ended: put the mode back."""
+        """Restore the mode after the compiled code that this frame called."""
         if self.wrapper is wrapper:
             self.wrapper = None
             if self.index is not None:
@@ -132,7 +131,7 @@ class Watching(TorchFunctionMode):
             self._appear()
 
     def watch_compiler(self) -> None:
-        """Patch torch's compiler, now that it is imported."""
+        """Patch torch's compiler after it is imported."""
         compiler = _compiler()
         if compiler is not self.compiler:
             compiler.apply()
@@ -140,19 +139,19 @@ class Watching(TorchFunctionMode):
             self.compiler = compiler
 
     def entered(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """A module begins, in any thread, with these arguments by position."""
+        """React to a module that begins, in any thread, with these positional arguments."""
         raise NotImplementedError
 
     def left(self, module: nn.Module, args: tuple[Any, ...] = (), returned: Any = None) -> None:
-        """A module ended, with an output or an error."""
+        """React to a module that ended, with an output or an error."""
         raise NotImplementedError
 
     def stepped_aside(self, owner: Any) -> None:
-        """Compiled code begins, which cannot be observed; `owner` is that of the compiled method, if it is one."""
+        """React to compiled code, which cannot be observed; `owner` is the owner of a compiled method, else None."""
         raise NotImplementedError
 
     def failed(self, error: Exception) -> None:
-        """This work failed, and not the model."""
+        """React to an error of this work itself, not of the model."""
         raise NotImplementedError
 
     def hook(self) -> None:
@@ -185,14 +184,14 @@ class Watching(TorchFunctionMode):
 
 
 def caller(frame: FrameType | None) -> str:
-    """The name of the module that called a function; for overt's normalizers and torch's functions, of the module that called them."""
+    """The name of the module that called a function; overt's normalizers and torch's functions count as their callers."""
     while frame is not None and frame.f_globals.get("__name__", "") in ("overt.attention.normalizers", "torch.nn.functional"):
         frame = frame.f_back
     return "" if frame is None else frame.f_globals.get("__name__", "")
 
 
 def _without_recorder(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.overrides.has_torch_function` without the recorder, where torch's layers call it before they take their fast path."""
+    """`torch.overrides.has_torch_function` that ignores the recorder when torch's layers call it before their fast path."""
 
     @functools.wraps(original)
     def has_torch_function(relevant_args):
@@ -206,7 +205,7 @@ def _without_recorder(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_recorder_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`_has_any_global_hook` without the recorder's hooks, of which a compiled module would warn."""
+    """`_has_any_global_hook` that ignores the recorder's hooks, because a compiled module would warn of them."""
 
     @functools.wraps(original)
     def has_any_global_hook():
@@ -223,7 +222,7 @@ def _without_recorder_hooks(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compiler() -> Patch:
-    """The patch that notices compiled code: of the function by which it begins and ends or, before that is imported, of torch.compile."""
+    """The patch that notices compiled code: of the function that begins and ends it or, before its import, of torch.compile."""
     frames = sys.modules.get("torch._dynamo.eval_frame")
     if hasattr(frames, "_maybe_set_eval_frame"):
         return patch(frames, "_maybe_set_eval_frame", _compiled_code)
@@ -231,7 +230,7 @@ def _compiler() -> Patch:
 
 
 def _compiled_code(original: Callable[..., Any]) -> Callable[..., Any]:
-    """torch's wrapper of a compiled function sets a callback before the function and the one before that after it."""
+    """Notice compiled code: torch's wrapper sets a callback before a compiled function, and restores the old one after it."""
 
     @functools.wraps(original)
     def set_eval_frame(callback):
@@ -259,7 +258,7 @@ def _compiling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _off(mode: TorchFunctionMode) -> Iterator[None]:
-    """The mode is off the stack in here."""
+    """Run the block with the mode off the stack."""
     index = _take_off(mode)
     try:
         yield
@@ -269,7 +268,7 @@ def _off(mode: TorchFunctionMode) -> Iterator[None]:
 
 
 def _take_off(mode: TorchFunctionMode) -> int | None:
-    """Take a mode off the stack, whatever is above it; its index there, None where it is not (its own function runs)."""
+    """Take a mode off the stack, even below others. Returns its index; None if it is not there (its own function runs)."""
     above = []
     index = None
     while index is None and (size := torch._C._len_torch_function_stack()):
@@ -284,7 +283,7 @@ def _take_off(mode: TorchFunctionMode) -> int | None:
 
 
 def _put_on(mode: TorchFunctionMode, index: int) -> None:
-    """Put a mode back on the stack, with so many below it."""
+    """Put a mode back on the stack at this index."""
     above = [_pop_mode() for _ in range(torch._C._len_torch_function_stack() - index)]
     for part in (mode, *reversed(above)):
         _push_mode(part)

@@ -1,1 +1,1 @@
-"""What torch's own multi-head layers compute: off their fast path, and on it."""
+"""The computations of torch's own multi-head layers, on and off their fast path."""

@@ -1,8 +1,8 @@
 """torch's fast path, whose kernels run a whole attention or encoder layer: its query, key, value and output, recomputed.
 
-`nn.MultiheadAttention` and `nn.TransformerEncoderLayer` take it in evaluation without gradients. The kernels are given the layer's
-parameters, so query, key and value are projected again here. The same kernel runs again with the identity in place of the output
-projection, which gives each head's output; led through the rest of the layer, that has to come to the layer's own output.
+`nn.MultiheadAttention` and `nn.TransformerEncoderLayer` take it in evaluation without gradients. The kernels get the layer's
+parameters, so query, key and value are projected again here. The same kernel runs again with the identity as output projection, which
+gives each head's output; the rest of the layer, applied to it, must reproduce the layer's own output.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from overt.lens.capture.ranges import MaskReading, read
 from overt.lens.storage.tensor_cache import TensorCache
 
 Arguments = dict[str, Any]
-_TORCH: Any = torch  # these three are torch's own, without a public name
+_TORCH: Any = torch  # the three kernels of torch below have no public names
 _NATIVE, _LAYER, _NESTED = (
     _TORCH._native_multi_head_attention,
     _TORCH._transformer_encoder_layer_fwd,
@@ -33,14 +33,15 @@ _ARGUMENTS = {
     _NATIVE: ("query", "key", "value", "embed_dim", "num_head", *_PROJECTIONS, "mask", *_RETURNED, "mask_type"),
     _LAYER: ("src", "embed_dim", "num_heads", *_PROJECTIONS, *_OPTIONS, *_NORMS, *_NETWORK, "mask", "mask_type"),
 }
-_TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}  # of the largest number
+# _TOLERANCE: by dtype, the largest difference of `FastCall.agrees`, relative to the largest number.
+_TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 class FastCall(NamedTuple):
-    """A call of attention on the fast path: query, key, value and output, (B, H, N, D) each, and what masks it.
+    """A call of attention on the fast path: query, key, value and output, (B, H, N, D) each, and its masks.
 
-    `weight` is the parameter that projects into query, key and value, by which the layer is known. `apart` is how far the layer's
-    own output is from the one that this output comes to, relative to its largest number.
+    `weight` is the parameter that projects into query, key and value, which identifies the layer. `apart` is the largest difference
+    between the layer's own output and the reproduced one, relative to its largest number.
     """
 
     query: Tensor
@@ -54,12 +55,12 @@ class FastCall(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """Whether the layer's own output is this one's, up to rounding."""
+        """Whether the layer's own output equals the reproduced one, up to rounding."""
         return self.difference <= _TOLERANCE[self.output.dtype]
 
     @property
     def note(self) -> str:
-        """What a reader of the call has to know."""
+        """The note for a reader of the call."""
         within = "" if self.difference == 0 else f" within {_TOLERANCE[self.output.dtype]:.0e}"
         return (
             "torch ran the whole layer as one kernel, its fast path: query, key and value are recomputed from the layer's "
@@ -69,17 +70,17 @@ class FastCall(NamedTuple):
 
 
 class FastPath:
-    """Recognises the kernels of the fast path, and the nested tensors in which an encoder hands padded sequences to them."""
+    """Recognises the kernels of the fast path, and the nested tensors with an encoder's padded sequences."""
 
     functions: ClassVar[frozenset[Any]] = frozenset({_NATIVE, _LAYER, _NESTED})
 
     def __init__(self):
         self.masks: TensorCache = TensorCache()
-        # How long the sequences of a nested tensor are with their padding.
+        # The padded length of the sequences of each nested tensor.
         self.sizes: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def observe(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> FastCall | None:
-        """The call that a function computed, if it computes any."""
+        """The call that a function computed, or None."""
         if func is _NESTED:
             self.sizes[output] = args[0].shape[1]
             return None
@@ -97,7 +98,7 @@ class FastPath:
     def _call(
         self, arguments: Arguments, inputs: tuple[Tensor, ...], actual: Tensor, remaining: Callable[..., Any], size: int
     ) -> FastCall:
-        """The call: `remaining` leads its output through the rest of the layer, which gave the `actual` one."""
+        """The call: `remaining` applies the rest of the layer to its output, and `actual` is the layer's own output."""
         heads = arguments.get("num_head") or arguments["num_heads"]
         padded = [_padded(entry, size) for entry in inputs]
         parts = zip(padded, arguments["qkv_weight"].chunk(3), arguments["qkv_bias"].chunk(3), strict=True)
@@ -109,12 +110,12 @@ class FastPath:
         return FastCall(query, key, value, _by_head(output, heads), mask, bias, arguments["qkv_weight"], difference)
 
     def _mask(self, arguments: Arguments) -> MaskReading:
-        """Mask and bias; the kernels bar whatever is not zero in their mask, finite numbers of a float mask too."""
+        """Mask and bias; the kernels mask every nonzero entry, including finite numbers of a float mask."""
         masked = arguments.get("mask")
         if masked is None:
             return MaskReading(None, None)
         masked = masked[:, None, None] if arguments["mask_type"] == 1 else masked  # (B, K) -> (B, 1, 1, K)
-        if masked.is_inference():  # torch does not count how often these are written to
+        if masked.is_inference():  # torch does not count writes to these tensors
             return read(masked == 0)
         return self.masks(masked, lambda tensor: read(tensor == 0))
 
@@ -125,7 +126,7 @@ class FastPath:
 
 
 def _unprojected(arguments: Arguments, inputs: tuple[Tensor, ...], heads: int) -> Tensor:
-    """What the kernel makes of the inputs, with the identity as its output projection."""
+    """The kernel's output for the inputs, with the identity as output projection."""
     size, weight = arguments["embed_dim"], arguments["proj_weight"]
     identity = torch.eye(size, dtype=weight.dtype, device=weight.device), weight.new_zeros(size)
     options = arguments.get("mask"), False, True, arguments.get("mask_type")  # no weights
@@ -162,7 +163,7 @@ def _padded(tensor: Tensor, size: int) -> Tensor:
 
 
 def _relative_difference(ours: Tensor, actual: Tensor, lengths: Tensor | None) -> float:
-    """The largest difference, none between two NaN, relative to the largest number; of a nested tensor, what is in it."""
+    """The largest difference relative to the largest number; two NaN are equal, and padding of nested tensors does not count."""
     same = (ours == actual) | (ours.isnan() & actual.isnan())
     difference = torch.where(same, 0, (ours - actual).abs())
     if lengths is not None:

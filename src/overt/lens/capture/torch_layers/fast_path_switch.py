@@ -1,4 +1,4 @@
-"""One switch for torch's fast path, for all threads: on again when the last block that needs it off has ended."""
+"""One switch for torch's fast path in all threads, turned on again after the last block that needs it off."""
 
 import threading
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _was_enabled = True
 
 @contextmanager
 def fast_path_off() -> Iterator[None]:
-    """Turn off torch's fast path for its Transformer layers, one switch for all threads: no head can be removed from its kernel."""
+    """Turn off torch's fast path for its Transformer layers in all threads, because no head can be removed from its kernels."""
     global _users, _was_enabled
     with _lock:
         if not _users:

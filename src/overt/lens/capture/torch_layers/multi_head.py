@@ -1,4 +1,4 @@
-"""What torch's `multi_head_attention_forward` does inside, seen function by function: its slow path, which `nn.MultiheadAttention` runs."""
+"""The slow path of `nn.MultiheadAttention`: torch's `multi_head_attention_forward`, observed function by function."""
 
 import types
 from collections.abc import Callable
@@ -13,9 +13,9 @@ _NAMES = functional.multi_head_attention_forward.__code__.co_varnames
 
 
 def visible_inside(function: types.FunctionType) -> Callable[..., Any]:
-    """The same code with a `has_torch_function` that is always False, so that the functions it calls reach the mode.
+    """The function with a `has_torch_function` that is always False, so that the functions inside it reach the mode.
 
-    During a mode torch's own Python functions call it as a whole, and the functions inside them do not reach it.
+    Otherwise torch's own Python functions reach a mode only as a whole.
     """
     names = {**function.__globals__, "has_torch_function": lambda tensors: False}
     visible = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
@@ -27,20 +27,20 @@ VISIBLE_INSIDE = visible_inside(functional.multi_head_attention_forward)
 
 
 def overridden(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """The name of a tensor class or mode with its own torch functions, which has to get the call as a whole; else None.
+    """The name of a tensor class or mode with its own torch functions, which must get the call as a whole; else None.
 
-    A mode of overt's own, which says that it `sees_inside`, takes the functions inside one by one.
+    A mode of overt's own with `sees_inside` takes the functions inside one by one.
     """
     tensors = [type(part) for part in (*args, *kwargs.values()) if isinstance(part, Tensor)]
     modes = [type(mode) for mode in _get_current_function_mode_stack()]
     others = [tensor for tensor in tensors if tensor not in (Tensor, Parameter)]
-    # torch's own looks at functions that make tensors.
+    # torch's own mode, DeviceContext, changes only functions that create tensors.
     others += [mode for mode in modes if mode is not DeviceContext and not getattr(mode, "sees_inside", False)]
     return others[0].__name__ if others else None
 
 
 class MultiHeadSteps:
-    """What `nn.MultiheadAttention` does itself where weights are wanted: scale, product, softmax, product."""
+    """The steps of `nn.MultiheadAttention` if weights are requested: scale, product, softmax, product."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]):
         arguments = dict(zip(_NAMES, args, strict=False)) | kwargs
@@ -64,7 +64,7 @@ class MultiHeadSteps:
         return False
 
     def inputs_and_output(self) -> tuple[Tensor, Tensor, Tensor, float, Tensor | None, Tensor] | None:
-        """Query, key, value, scale, bias and output with the heads in their own dimension; None where torch's kernel ran."""
+        """Query, key, value, scale, bias and output with a dimension of heads; None if torch's kernel ran."""
         if self.scaled is None or self.scores is None or self.output is None:
             return None
         query, key, value, output = (self._by_head(t) for t in (self.scaled[1], self.scores[0], *self.output))
