@@ -1,4 +1,4 @@
-"""Whether a recurrence gives what a mixer's function returned, checked while the model runs, on the first positions of a call."""
+"""Checks, while the model runs, that a recurrence reproduces the result of a mixer's function on a call's first positions."""
 
 from dataclasses import replace
 
@@ -15,10 +15,10 @@ POSITIONS, _HEADS = 16, 4
 
 
 def disagreement(alone: Recurrence, output: Tensor, starts: tuple[int, ...] = ()) -> str | None:
-    """Why the recurrence of a call's own positions is not what its function computed, if the first ones differ by more than rounding.
+    """The reason if the recurrence of a call's own positions differs from its function by more than rounding, else None.
 
-    `output` is the model's own (B, H, Q, E). Of texts packed into one row the first positions of the first, the second and the last
-    one are compared. `verify` compares all positions.
+    `output` is the model's own (B, H, Q, E). Only first positions are compared: of texts packed into one row, the first positions of
+    the first, the second and the last text. `verify` compares all positions.
     """
     texts = [(alone, 0), *((part_from(alone, start, POSITIONS), start) for start in dict.fromkeys((*starts[:1], *starts[-1:])))]
     reasons = (_first_differ(text, output[:, :, start:]) for text, start in texts)

@@ -1,4 +1,4 @@
-"""The delta rule, plain (DeltaNet), with one decay a head (Gated DeltaNet) or one a channel (Kimi delta attention)."""
+"""The delta rule: plain (DeltaNet), with one decay per head (Gated DeltaNet) or per channel (Kimi delta attention)."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ class DeltaRule(FlashLinear):
     """S_j = a_j (I − β_j k_j k_jᵀ) S_{j−1} + β_j k_j v_jᵀ, with a_j one, a number or a diagonal matrix.
 
     Yang, Kautz and Hatamizadeh 2025, "Gated Delta Networks", equation 10; Kimi Team 2025, "Kimi Linear", section 3. With a diagonal
-    matrix, S decays before the delta: (I − β k kᵀ) diag(a) S, so that k∘a is the probe. transformers has the functions of
-    flash-linear-attention in plain torch, with longer names of their arguments.
+    matrix, S decays before the delta: (I − β k kᵀ) diag(a) S, so the probe is k∘a. transformers has the functions of
+    flash-linear-attention in plain torch, with longer argument names.
     """
 
     functions: frozenset[str] = functions("gated_delta_rule", "kda", "delta_rule") | {
@@ -28,7 +28,7 @@ class DeltaRule(FlashLinear):
     }
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
-        """Arguments (B, N, H, D), normalised, gated and scaled as the functions do it, in float32."""
+        """The recurrence of arguments (B, N, H, D), normalised, gated and scaled like in the functions, in float32."""
         query, key, value = (
             by_head(arguments[name[0] if name[0] in arguments else name]) for name in ("query", "key", "value")
         )
@@ -46,7 +46,7 @@ class DeltaRule(FlashLinear):
 
 
 def _strength(arguments: dict[str, Any], value: Tensor) -> Tensor:
-    """β as (B, H, N); 1 where none is passed."""
+    """β as (B, H, N); 1 if none is passed."""
     beta = arguments.get("beta")
     if beta is None:
         return torch.ones_like(value[..., 0])
@@ -57,7 +57,7 @@ def _strength(arguments: dict[str, Any], value: Tensor) -> Tensor:
 
 
 def _log_decay(arguments: dict[str, Any]) -> Tensor | None:
-    """log a as (B, H, N, 1 or D), None where nothing decays; gated as the kernels do it where they are asked to.
+    """log a as (B, H, N, 1 or D), or None without decay; gated like in the kernels if requested.
 
     −exp(A) softplus(g + bias), or with a lower bound: lower · sigmoid(exp(A) (g + bias)).
     """

@@ -1,4 +1,4 @@
-"""Where the classes of a model call functions of linear token mixers, or have methods that are one, found in their code."""
+"""Finds, in the code of a model's classes, the calls of mixers' functions and the methods that are mixers."""
 
 import inspect
 import sys
@@ -12,7 +12,7 @@ from overt.lens.capture.mixers.form import Form
 
 
 class FunctionHolder(NamedTuple):
-    """An attribute of a module of code, a class or an instance, which holds a function of a mixer."""
+    """An attribute of a code module, a class or an instance that holds a mixer's function."""
 
     owner: Any
     name: str
@@ -22,7 +22,7 @@ class FunctionHolder(NamedTuple):
 def function_holders(
     model: nn.Module, by_function: Mapping[str, Form], forms: Sequence[Form]
 ) -> dict[type, list[FunctionHolder]]:
-    """The functions of mixers that the classes of a model call, and their methods that are one, by class, if there are any."""
+    """The mixers' functions that the classes of a model call, and their methods that are mixers, by class."""
     kinds: dict[type, list[FunctionHolder]] = {}
     for module in model.modules():
         kind = type(module)
@@ -36,7 +36,7 @@ def function_holders(
 
 
 def _called(kind: type, by_function: Mapping[str, Form]) -> Iterator[FunctionHolder]:
-    """The functions of modules of code that the methods of a class call."""
+    """The functions of code modules that the methods of a class call."""
     todo = [function for entry in _classes(kind) for _, function in _methods(entry)]
     visited = set()
     while todo:

@@ -1,4 +1,4 @@
-"""All forms of linear token mixers that are recognised, and by the names of their functions."""
+"""All recognised forms of linear token mixers, also indexed by the names of their functions."""
 
 from overt.lens.capture.mixers.delta_rule import DeltaRule
 from overt.lens.capture.mixers.flash_linear import HGRN, RWKV6, RWKV7, Decaying, Neighbours, NotRecorded

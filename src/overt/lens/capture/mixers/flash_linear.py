@@ -33,7 +33,7 @@ def functions(*mixers: str) -> frozenset[str]:
 
 
 def refused(arguments: dict[str, Any]) -> str | None:
-    """Why the arguments of such a function are not recorded, if they are not."""
+    """The reason why arguments of these functions cannot be recorded, or None."""
     present = [reason for name, reason in _REFUSED.items() if arguments.get(name) is not None and arguments[name] is not False]
     beta = arguments.get("beta")
     by_value = beta is not None and beta.ndim > 3 and beta.shape[-1] > 1
@@ -50,13 +50,13 @@ def by_head(tensor: Tensor) -> Tensor:
 
 
 def feature_first_state(arguments: dict[str, Any], state: Tensor | None) -> Tensor | None:
-    """A state that such a function takes or leaves, as (B, H, D, E)."""
+    """A state argument or result of these functions as (B, H, D, E)."""
     first = arguments.get("state_v_first") or arguments.get("transpose_state_layout")
     return state.mT if state is not None and first else state
 
 
 def query_scale(arguments: dict[str, Any], query: Tensor) -> float:
-    """The factor of the weights; D^−½ where none is passed."""
+    """The factor of the weights; D^−½ if none is passed."""
     scale = arguments.get("scale")
     return query.shape[-1] ** -0.5 if scale is None else scale
 
@@ -65,7 +65,7 @@ class FlashLinear(Form):
     """A mixer of flash-linear-attention."""
 
     def read(self, call: MixerCall) -> Recurrence | str:
-        """The recurrence of its arguments, in order; of several sequences packed into one row if `cu_seqlens` says so."""
+        """The recurrence of the arguments; `cu_seqlens` marks several sequences packed into one row."""
         arguments = call.arguments
         if (reason := refused(arguments)) is not None:
             return reason
@@ -82,21 +82,21 @@ class FlashLinear(Form):
         raise NotImplementedError
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
-        """Output (B, N, H, E), and the state, for a sum of weights with that of the keys."""
+        """Output (B, N, H, E) and state; a normalized mixer's state includes the sum of its keys."""
         output, state = returned[0], returned[1]
         state = state[0] if isinstance(state, tuple) else state
         one_text = state is not None and state.ndim == 4 and not call.starts
         return output.transpose(1, 2), feature_first_state(call.arguments, state) if one_text else None
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
-        """A gate after it, in a norm or of its own."""
+        """Name a gate after the mixing, separate or in a norm."""
         gated = any("g_" in name for name, _ in module.named_children())
         gate = ("a gate, of a projection of the input, multiplies its output after it",) if gated else ()
         return super().around(module) or gate
 
 
 def _normalized(recurrence: Recurrence, keys: Tensor | None) -> Recurrence:
-    """Linear attention divided by the sum of its weights, with that of the `keys` from before."""
+    """Linear attention divided by the sum of its weights, including the sum of earlier `keys`."""
     plain = replace(recurrence, normalizer=None)
     return replace(plain, normalizer=summed_weights(plain, keys) + 1e-10)
 
@@ -107,7 +107,7 @@ class Decaying(FlashLinear):
     functions: frozenset[str] = functions("gla", "simple_gla", "retention", "lightning_attn", "linear_attn")
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
-        """By the name of its function, and the arguments that say how it decays."""
+        """The recurrence by the function's name and its arguments for the decay."""
         query, key, value = (by_head(arguments[letter]) for letter in "qkv")
         start, normalized = arguments.get("initial_state"), arguments.get("normalize", False)
         start, keys = start if isinstance(start, tuple) else (start, None)
@@ -134,7 +134,7 @@ class RWKV6(FlashLinear):
     functions: frozenset[str] = functions("rwkv6")
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
-        """The scale goes into the receptance."""
+        """The recurrence, with the scale multiplied into the receptance."""
         receptance, key, value, log_decay = (by_head(arguments[letter]) for letter in "rkvw")
         receptance = receptance * query_scale(arguments, receptance)
         bonus, start = arguments["u"].detach().to(receptance.dtype), arguments.get("initial_state")
@@ -147,7 +147,7 @@ class RWKV7(FlashLinear):
     functions: frozenset[str] = functions("rwkv7", "dplr_delta_rule")
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
-        """One function has the removal key κ and its rate, a = −κ and b = κ ∘ rate; the others have a and b."""
+        """The recurrence: one function gets the removal key κ and its rate (a = −κ, b = κ ∘ rate), the others a and b."""
         receptance, decay = ("q", "gk") if "q" in arguments else ("r", "w")
         query, key, value, log_decay = (by_head(arguments[part]) for part in (receptance, "k", "v", decay))
         probe = by_head(arguments["a"])
@@ -160,7 +160,7 @@ class RWKV7(FlashLinear):
         return Recurrence(query, key, value, log_decay, erase, probe, start=start, kind="RWKV-7")
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
-        """What the layer adds after its norm."""
+        """Name the term that the layer adds after its norm."""
         bonus = (
             ("a norm of each head, and then its own value times a bonus is added, after it",) if hasattr(module, "r_k") else ()
         )
@@ -168,13 +168,13 @@ class RWKV7(FlashLinear):
 
 
 class HGRN(FlashLinear):
-    """h_t = exp(g_t) ∘ h_{t−1} + x_t for each of C channels, which are heads of one value. Qin et al. 2023, "HGRN", section 3.2."""
+    """h_t = exp(g_t) ∘ h_{t−1} + x_t for each of C channels, each a head of one value. Qin et al. 2023, "HGRN", section 3.2."""
 
     functions: frozenset[str] = functions("hgrn")
     after: tuple[str, ...] = ("a norm over all channels multiplied with a gate, after it", ONE_VALUE.format("HGRN"))
 
     def recurrence(self, name: str, arguments: dict[str, Any]) -> Recurrence:
-        """x and g (B, N, C), states (B, C)."""
+        """The recurrence of x and g (B, N, C) and states (B, C)."""
         value, log_decay = (by_head(arguments[letter][..., None]) for letter in "xg")
         ones, start = torch.ones_like(value), arguments.get("initial_state")
         start = None if start is None else start[..., None, None]
@@ -187,7 +187,7 @@ class HGRN(FlashLinear):
 
 
 class NotRecorded(Form):
-    """Mixers of flash-linear-attention that are no such recurrence, or of which it is not written here how they are one."""
+    """Mixers of flash-linear-attention that are not such a recurrence, or whose form is not written yet."""
 
     functions: frozenset[str] = functions(
         *("abc", "attn", "based", "comba", "cyfa", "deltaformer", "forgetting_attn", "gated_delta_product", "gdn2"),
@@ -197,7 +197,7 @@ class NotRecorded(Form):
     )
 
     def read(self, call: MixerCall) -> str:
-        """The name of its function."""
+        """The reason, with the function's name."""
         return UNKNOWN.format(call.name)
 
 
@@ -207,6 +207,6 @@ class Neighbours(Form):
     functions: frozenset[str] = frozenset({"causal_conv1d", "causal_conv1d_update", "token_shift"})
 
     def neighbours(self, call: MixerCall) -> Mixing:
-        """A convolution by its matrix (C, positions), or a shift."""
+        """The mixing of a convolution, by its matrix (C, positions), or of a shift."""
         weight = call.arguments.get("weight")
         return SHIFT if weight is None else Mixing("a convolution", f"a convolution over {weight.shape[-1]} positions")

@@ -1,4 +1,4 @@
-"""How one linear token mixer is written in models, and one call of it."""
+"""One form of a linear token mixer in models' code, and one call of it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -16,9 +16,9 @@ ONE_VALUE = "each channel is a head of one value, because {} has a decay for eac
 class MixerCall:
     """One call of a mixer's function: its arguments by name, and the innermost module that runs.
 
-    `alone` is what `read` returned for it. `inner` has, for a method, what the children of its module were called with by position and
-    what they returned, by their names. `before` is what `prepare` returned. `starts` are the positions at which a text begins behind
-    another one in a row, and `notes` says what a reader of the weights has to know.
+    `alone` is the result of `read`, `before` the result of `prepare`. `inner` has, for a method, the positional arguments and results
+    of the module's children by name. `starts` are the positions at which a text begins after another one in a row, and `notes` are
+    for a reader of the weights.
     """
 
     name: str
@@ -32,17 +32,17 @@ class MixerCall:
 
     @property
     def source(self) -> str:
-        """Where the call was caught: the function, or the method of its class."""
+        """The place where the call was caught: the function, or the method with its class."""
         method = self.arguments.get("self")
         return self.name if method is None else f"{type(method).__name__}.{self.name}"
 
 
 class Form:
-    """One way to write a mixer: the names of its functions, or which methods of modules are one, and how they are read.
+    """One way to write a mixer: the names of its functions, or the signs of its method, and how to read them.
 
-    A method is a mixer if it has all of these `parameters`, all of these `names` in its code, and the name `method`, if there is one. One
-    whose output is read before it ends, by the module that it calls by the name `read_by`, has the `kind` of its recurrence. `after` says
-    what is after the mixing in its layer, in sentences, where that is the same in every layer.
+    A method is a mixer if it has all of these `parameters`, all of these `names` in its code, and the name `method`, if set. If the
+    module `read_by`, which the method calls, reads the output before the method ends, the form has the `kind` of its recurrence. `after`
+    describes the operations after the mixing, in sentences, if they are the same in every layer.
     """
 
     functions: frozenset[str] = frozenset()
@@ -60,29 +60,29 @@ class Form:
         return bool(wanted) and self.parameters <= set(parameters) and self.names <= set(names)
 
     def neighbours(self, call: MixerCall) -> Mixing | None:
-        """How a function mixes neighbours before a mixer, if it is one that does, and no mixer itself."""
+        """The mixing of a function that only mixes neighbours before a mixer; None for a mixer."""
 
     def prepare(self, call: MixerCall) -> Any:
-        """For a form that `reads_after` its function: what has to be read before it, with copies of what it may write to."""
+        """For a form that `reads_after` its function: values read before it, copied if the function may write to them."""
 
     def read(self, call: MixerCall) -> Recurrence | str:
-        """The recurrence of this call's positions alone, `start` the state that it was passed; or why it cannot be recorded."""
+        """The recurrence of only this call's positions, with the state argument as `start`; or the reason why it cannot be recorded."""
         raise NotImplementedError
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
-        """The output (B, H, Q, E) of the mixing alone, a view of the model's, and the state (B, H, D, E) that the function leaves."""
+        """The output (B, H, Q, E) of only the mixing, a view of the model's, and the function's final state (B, H, D, E)."""
         raise NotImplementedError
 
     def written(self, call: MixerCall, returned: Any) -> Tensor:
-        """What the model continues with (B, H, Q, E), a view of its own: the output, multiplied with a gate that the function has."""
+        """The tensor with which the model continues (B, H, Q, E), a view: the output times the function's gate, if any."""
         return self.result(call, returned)[0]
 
     def by_head(self, module: nn.Module, output: Tensor) -> Tensor:
-        """The output (B, H, Q, E) as the module `read_by` is called with it, for a form that `reads_after`."""
+        """The output (B, H, Q, E) from the argument of the module `read_by`, for a form that `reads_after`."""
         raise NotImplementedError
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
-        """What is after the mixing in its layer, in sentences."""
+        """The operations after the mixing in its layer, in sentences."""
         return self.after or gated_norms(module)
 
 
@@ -92,7 +92,7 @@ def channelwise(output: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | 
 
 
 def gated_norms(module: nn.Module) -> tuple[str, ...]:
-    """A sentence for a norm inside the layer that multiplies with a gate, as its class is named."""
+    """A sentence for a norm inside the layer whose class name shows a gate."""
     names = [type(child).__name__ for child in module.children()]
     gated = [name for name in names if "norm" in name.lower() and "gate" in name.lower()]
     return tuple(f"{name}, a norm of each head multiplied with a gate, after it" for name in dict.fromkeys(gated))

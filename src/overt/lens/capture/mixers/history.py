@@ -1,7 +1,7 @@
-"""The positions of earlier calls of a layer, when it goes on with the state that one of them left.
+"""The positions of earlier calls of a layer, if a call continues the state of one of them.
 
-A layer passes its state from call to call in a cache, which may be reordered by beams, reset, or another one from call to call. So the
-state itself says what went before: each sequence of a batch goes on with the call, and the sequence of it, that left this state.
+A layer passes its state from call to call in a cache, which may be reordered by beams, reset, or replaced between calls. So the
+state itself identifies the past: each sequence of a batch continues the call and the sequence that left this state.
 """
 
 from collections.abc import MutableMapping
@@ -17,22 +17,22 @@ from overt.lens.linear.recurrence import Recurrence
 UNKNOWN = (
     "it begins with a state of tokens from before this recording: the output has a part from them, which no weights stand for"
 )
-_KEPT = 4  # caches that a layer is used with in turn
+_KEPT = 4  # _KEPT: the most caches per layer whose last states are remembered
 _BY_KEY = ("key", "value", "log_decay", "erase", "probe")
 
 
 @dataclass(eq=False)
 class Past:
-    """All positions so far, as a recurrence whose queries are the last call's, and a copy of the state after them."""
+    """All positions so far as a recurrence with the last call's queries, and a copy of the state after them."""
 
     recurrence: Recurrence
     state: Tensor
 
 
 class HistoryLink(NamedTuple):
-    """What a call goes on with: the state that `before` left (None: none that is known), its sequences in this `order`.
+    """The past of a call: the state that `before` left (None: unknown), with its sequences in this `order`.
 
-    `now` is what the call itself leaves, None where that is not seen.
+    `now` is the past that the call itself leaves; None if its final state is not visible.
     """
 
     before: Past | None = None
@@ -41,13 +41,13 @@ class HistoryLink(NamedTuple):
 
 
 class Histories:
-    """What each layer has mixed so far, for each cache that it goes on with."""
+    """The past of each layer, for each cache that it continues."""
 
     def __init__(self):
         self.by_module: MutableMapping[nn.Module, list[Past]] = WeakIdKeyDictionary()
 
     def complete(self, module: nn.Module, recurrence: Recurrence) -> tuple[Recurrence, tuple[str, ...], HistoryLink]:
-        """The recurrence of a call with all positions before it, where these are known, a note where they are not, and its link."""
+        """The recurrence of a call with all known positions before it, a note if they are unknown, and its link."""
         if recurrence.start is None or not bool(recurrence.start.any()) or _restarts(recurrence):
             return replace(recurrence, start=None), (), HistoryLink()
         for past in self.by_module.get(module, []):
@@ -58,7 +58,7 @@ class Histories:
         return recurrence, (UNKNOWN,), HistoryLink()
 
     def keep(self, module: nn.Module, before: Tensor | None, recurrence: Recurrence, state: Tensor) -> Past:
-        """A call has left a state, which began with the state `before`. Returns what it left."""
+        """Remember the state of a call that began with the state `before`, and return it as a past."""
         pasts = self.by_module.setdefault(module, [])
         pasts[:] = [
             past for past in pasts if before is None or past.state.shape != before.shape or not _same(before, past.state)
@@ -69,7 +69,7 @@ class Histories:
 
 
 def joined(past: Recurrence, now: Recurrence, order: Tensor | None) -> Recurrence:
-    """The positions of `past`, its sequences in this order, and those of `now` after them; the queries are those of `now`."""
+    """The positions of `past`, its sequences in this order, followed by the positions of `now`, with only `now`'s queries."""
     parts = {}
     for name in _BY_KEY:
         earlier, later = getattr(past, name), getattr(now, name)
@@ -81,7 +81,7 @@ def joined(past: Recurrence, now: Recurrence, order: Tensor | None) -> Recurrenc
 
 
 def _restarts(recurrence: Recurrence) -> bool:
-    """Whether the first position leaves nothing of the state before it."""
+    """Whether the first position erases the state before it."""
     decay, probe = recurrence.log_decay, recurrence.probe
     return (
         decay is not None and bool((decay[:, :, :1] == -torch.inf).all()) and (probe is None or not bool(probe[:, :, :1].any()))
@@ -89,7 +89,7 @@ def _restarts(recurrence: Recurrence) -> bool:
 
 
 def _order(state: Tensor, left: Tensor) -> Tensor | None:
-    """Which sequence left the state of each sequence; None where any of them is unknown."""
+    """The index of the earlier sequence that left each sequence's state; None if any is unknown."""
     if state.shape[1:] != left.shape[1:]:
         return None
     same = torch.stack([(part.to(left.dtype) == left).flatten(1).all(1) for part in state])  # (B, B before)

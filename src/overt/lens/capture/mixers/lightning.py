@@ -1,4 +1,4 @@
-"""Lightning attention as MiniMax writes it: a fixed decay for each head, in blocks or step by step, inside the layer's forward."""
+"""Lightning attention as in MiniMax: a fixed decay for each head, in blocks or step by step, inside the layer's forward."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from overt.lens.linear.recurrence import Recurrence
 class Lightning(Form):
     """S_j = exp(−s) S_{j−1} + k_j v_jᵀ with a slope s for each head. Qin et al. 2024, "Lightning Attention-2", section 3.
 
-    Query, key and value are what the activation of the projection returned, and the output is what the norm after it was called with.
+    Query, key and value are the result of the projection's activation, and the output is the argument of the norm after it.
     """
 
     method = "forward"
@@ -30,7 +30,7 @@ class Lightning(Form):
         return None if state is None else state.clone()
 
     def read(self, call: MixerCall) -> Recurrence | str:
-        """Activations (B, N, H · 3 · D), zero where the mask is."""
+        """The recurrence of the activations (B, N, H · 3 · D), which are zero at masked positions."""
         module: Any = call.module
         mask = call.arguments.get("attention_mask")
         activations = call.inner["act_fn"][1].detach()
@@ -42,15 +42,15 @@ class Lightning(Form):
         return Recurrence(query, key, value, log_decay=log_decay, start=call.before, kind=self.kind)
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
-        """Output (B, N, H · E), which the norm was called with."""
+        """Output (B, N, H · E), the argument of the norm."""
         (output, *_), _ = call.inner["norm"]
         state = returned[1] if call.arguments.get("past_key_values") is not None else None
         return self.by_head(call.module, output), state
 
     def by_head(self, module: nn.Module, output: Tensor) -> Tensor:
-        """From (B, N, H · E)."""
+        """The output by head, from (B, N, H · E)."""
         return output.unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)  # type: ignore[arg-type]
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
-        """The norm over all heads and the gate."""
+        """Name the norm over all heads and the gate."""
         return (f"{type(module.norm).__name__} over all heads, and a gate, the sigmoid of a projection, after it",)

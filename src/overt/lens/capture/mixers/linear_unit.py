@@ -12,7 +12,7 @@ from overt.lens.linear.recurrence import Recurrence
 class LinearUnit(Form):
     """h_t = a_t h_{t−1} + x_t for each of C channels. De et al. 2024, "Griffin", section 2.4.
 
-    Each channel is a head with one value, x (B, N, C), which is the input after its gate; a (B, N, C).
+    Each channel is a head with one value. x (B, N, C) is the input after its gate; a (B, N, C).
     """
 
     parameters: frozenset[str] = frozenset({"hidden_states", "recurrent_gate", "reset", "recurrent_states"})
@@ -23,7 +23,7 @@ class LinearUnit(Form):
     )
 
     def read(self, call: MixerCall) -> Recurrence | str:
-        """Where the positions begin again, the decay is 0."""
+        """The recurrence, with decay 0 where the positions restart."""
         value, decay, reset, start = (
             call.arguments[name] for name in ("hidden_states", "recurrent_gate", "reset", "recurrent_states")
         )

@@ -1,7 +1,7 @@
-"""Mixers that divide what they read by a normalizer, and keep both in a frame that does not overflow: mLSTM and RWKV-4.
+"""Mixers that divide their output by a normalizer, and store both in a frame that does not overflow: mLSTM and RWKV-4.
 
-Their states are exp(−m_j) times the plain ones, with a running maximum m_j = max(log a_j + m_{j−1}, i_j) of the logs of what was
-written. In this frame a position decays by a_j exp(m_{j−1} − m_j) and writes exp(i_j − m_j), both at most 1.
+Their states are exp(−m_j) times the plain ones, with a running maximum m_j = max(log a_j + m_{j−1}, i_j) of the logs of the written
+keys. In this frame a position decays by a_j exp(m_{j−1} − m_j) and writes exp(i_j − m_j), both at most 1.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from overt.lens.capture.mixers.form import ONE_VALUE, Form, MixerCall, channelwi
 from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.recurrence import Recurrence
 
-_NOTHING = -1e4  # exp of it is 0 in float64
+_NOTHING = -1e4  # _NOTHING: a log decay below this is a decay of 0; its exp is 0 in float64
 
 
 class MLSTM(Form):
@@ -24,7 +24,7 @@ class MLSTM(Form):
     Beck et al. 2024, "xLSTM", section 2.3. Query, key (B, H, N, D), value (B, H, N, E), gates before their activations (B, H, N).
     """
 
-    method = "forward"  # of xLSTM's backend
+    method = "forward"  # the method of xLSTM's backend
     parameters: frozenset[str] = frozenset({"query", "key", "value", "igate", "fgate", "c_initial", "n_initial", "m_initial"})
     after: tuple[str, ...] = ("a norm of each head and a gate, the sigmoid of a projection, after it",)
 
@@ -49,7 +49,7 @@ class MLSTM(Form):
         return replace(recurrence, normalizer=torch.maximum(read.abs(), (-maximum).exp().float()) + epsilon)
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
-        """Output (B, H, N, E), alone or with the states."""
+        """Output (B, H, N, E), returned with or without the states."""
         output, states = returned if isinstance(returned, tuple) else (returned, None)
         return output, None if states is None else states[0]
 
@@ -68,7 +68,7 @@ class RWKV4(Form):
 
     def read(self, call: MixerCall) -> Recurrence | str:
         """The recurrence in the frame of its running maximum."""
-        # The exponential is taken in the parameter's dtype, as the function does.
+        # The exponential is computed in the parameter's dtype, like in the function.
         decay, first = -call.arguments["time_decay"].detach().exp().double(), call.arguments["time_first"].detach().double()
         key, value = (call.arguments[name].detach().transpose(1, 2) for name in ("key", "value"))  # (B, C, N)
         start = call.arguments.get("state")
@@ -106,11 +106,11 @@ def framed(log_decay: Tensor, log_write: Tensor, before: Tensor) -> tuple[Tensor
     maximum = faded + torch.maximum(before[..., None], (log_write - faded).cummax(-1).values)
     earlier = torch.cat([before[..., None], maximum[..., :-1]], dim=-1)
     decay = (log_decay + earlier - maximum).clamp(max=0)
-    # A state that is empty has a maximum like −1e38: nothing is left of it, and sums of logs have to stay exact.
+    # An empty state has a maximum like −1e38, so its decay is set to 0 to keep sums of logs exact.
     return torch.where(decay < _NOTHING, -torch.inf, decay), log_write - maximum, maximum
 
 
 def summed_weights(recurrence: Recurrence, start: Tensor | None) -> Tensor:
-    """What each query reads where every value is one, with a state (B, H, D, 1) from before: (B, H, Q)."""
+    """The output of each query if every value is 1, including a start state (B, H, D, 1): (B, H, Q)."""
     ones = recurrence.value.new_ones(*recurrence.value.shape[:3], 1, dtype=torch.float32)
     return Chunks(replace(recurrence, value=ones, start=start)).output()[..., 0]

@@ -31,7 +31,7 @@ _NEIGHBOURS = {"a convolution": "{} mixes neighbours before it", "shift": "{} be
 
 @dataclass(eq=False)
 class Running:
-    """A call of a mixer that runs: the recurrence with all positions before its own, or the reason why there is none."""
+    """A running call of a mixer: the recurrence with all earlier positions, or the reason why there is none."""
 
     form: Form
     call: MixerCall
@@ -43,9 +43,9 @@ class Running:
 
 
 class Mixers:
-    """Which classes of the models have mixers, which mixer runs now, and what mixed tokens in its layer before it.
+    """The classes with mixers, the running mixer, and the functions that mixed tokens in its layer before it.
 
-    `keeper` is the `Catcher`, which is called with the mixers that were observed.
+    `keeper` is the `Catcher`, which gets the observed mixers.
     """
 
     def __init__(self, keeper: Any):
@@ -53,9 +53,9 @@ class Mixers:
         self.kinds: dict[type, tuple[str, ...]] = {}
         self.instance_patches: dict[tuple[int, str], Patch] = {}
         self.histories: Histories = Histories()
-        self.checked: MutableMapping[nn.Module, set[str]] = WeakIdKeyDictionary()  # the names of functions
+        self.checked: MutableMapping[nn.Module, set[str]] = WeakIdKeyDictionary()  # the names of the checked functions
         self.running: Running | None = None
-        self.stack: list[tuple[nn.Module, int, int]] = []  # modules that run, with how much was caught and mixed before them
+        self.stack: list[tuple[nn.Module, int, int]] = []  # running modules, with counts of earlier calls and mixings
         self.mixed: list[tuple[nn.Module, Mixing]] = []
 
     def patches(self, model: nn.Module) -> list[Patch]:
@@ -73,17 +73,17 @@ class Mixers:
         return self.instance_patches.setdefault((id(holder.owner), holder.name), Patch(holder.owner, holder.name, hooked))
 
     def entered(self, module: nn.Module, args: tuple[Any, ...] = ()) -> None:
-        """A module begins."""
+        """Note that a module begins."""
         running = self.running
         if running is not None and running.form.read_by and module is getattr(running.call.module, running.form.read_by):
-            with unseen():  # a view of ours, which no other observer takes for the model's
+            with unseen():  # a view of overt's, hidden from other observers
                 output = running.form.by_head(running.call.module, args[0])
             running.original = self.keeper.overwrite_mixer(running.form.kind, output, partial(self._so_far, running))
         if self.keeper.module is module:
             self.stack.append((module, self.keeper.caught, len(self.mixed)))
 
     def left(self, module: nn.Module, args: tuple[Any, ...], returned: Any) -> None:
-        """It ends: its mixer should have run."""
+        """Note that a module ended, and whether its mixer ran."""
         if self.running is not None:
             names = [name for name, child in self.running.call.module.named_children() if child is module]
             self.running.call.inner |= dict.fromkeys(names, (args, returned))
@@ -98,13 +98,13 @@ class Mixers:
             self.keeper.miss(NOT_CALLED.format(" or ".join(self.kinds[type(module)])))
 
     def mixes(self, mixing: Mixing) -> None:
-        """A function mixed tokens in the module that runs."""
+        """Note that a function mixed tokens in the running module."""
         module = self.keeper.module
         if module is not None:
             self.mixed.append((module, mixing))
 
     def begin(self, form: Form, name: str, arguments: dict[str, Any], notes: tuple[str, ...] = ()) -> Running | None:
-        """A mixer's function begins: read its arguments before it may write to them."""
+        """Read the arguments of a mixer's function before it may write to them."""
         module = self.keeper.module
         if module is None or self.running is not None:
             return None
@@ -131,19 +131,19 @@ class Mixers:
         return self.running
 
     def _complete(self, running: Running) -> None:
-        """Put the positions of earlier calls before those of this one."""
+        """Put the positions of earlier calls before this call's."""
         if isinstance(running.call.alone, str):
             running.reason = running.reason or running.call.alone
         else:
             running.whole, running.notes, running.link = self.histories.complete(running.call.module, running.call.alone)
 
     def _so_far(self, running: Running) -> Recurrence | None:
-        """The recurrence of a call whose output is about to be read, with the positions before it; None if it cannot be recorded."""
+        """The recurrence of a call before its output is read, with all earlier positions; None if it cannot be recorded."""
         alone = running.form.read(running.call) if running.reason is None else running.reason
         return None if isinstance(alone, str) else self.histories.complete(running.call.module, alone)[0]
 
     def end(self, running: Running, returned: Any) -> None:
-        """It ended: record it."""
+        """Record a mixer's function after it ended."""
         call = running.call
         self._label(call, returned)
         if running.form.neighbours(call) is not None:
@@ -172,9 +172,9 @@ class Mixers:
         return self.keeper.keep_mixer(caught, running.original)
 
     def _before(self, module: nn.Module) -> tuple[str, ...]:
-        """What mixed neighbours in this layer before its mixer, which the recording names and nothing else has to.
+        """Sentences on functions that mixed neighbours in this layer before its mixer; no other note names them.
 
-        The layer is the module around one without modules of its own, which holds the recurrence alone.
+        If the module has no modules of its own, and so holds only the recurrence, the layer is the module around it.
         """
         indices = [first for entry, _, first in self.stack if entry is module]
         if indices and len(self.stack) > 1 and next(module.children(), None) is None:
@@ -188,7 +188,7 @@ class Mixers:
         return tuple(dict.fromkeys(sentences))
 
     def _label(self, call: MixerCall, returned: Any) -> None:
-        """What the dimensions of the results count: the same as those of an argument of this shape."""
+        """Label the results' dimensions like those of an argument of the same shape."""
         tokens, arguments = (
             self.keeper.tokens,
             [argument for argument in call.arguments.values() if isinstance(argument, Tensor)],
@@ -200,7 +200,7 @@ class Mixers:
 
 
 def _hooked(form: Form, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function with a hook before and after it."""
+    """The function with a hook before and after it."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""Several texts packed into one row, as flash-linear-attention does it: a state that begins again where each text begins."""
+"""Several texts packed into one row, like in flash-linear-attention: the state restarts at the beginning of each text."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ PASSED_OVER = "its function passes over {}: the texts of one row are mixed, as t
 
 
 def text_starts(cu_seqlens: Any, batch: int, length: int, start: Any) -> tuple[int, ...] | str:
-    """The positions at which a text begins behind another one, or why they are not recorded.
+    """The positions at which a text begins after another one, or the reason why they cannot be recorded.
 
     >>> text_starts(torch.tensor([0, 4, 4, 9]), 1, 9, None)
     (4,)
@@ -31,7 +31,7 @@ def text_starts(cu_seqlens: Any, batch: int, length: int, start: Any) -> tuple[i
 
 
 def restarted(recurrence: Recurrence, starts: tuple[int, ...]) -> Recurrence:
-    """The recurrence with a state of zeros before each of these positions: nothing of it is left, and nothing is erased from it.
+    """The recurrence with a state of zeros before each of these positions, by decays and erasures of 0.
 
     >>> ones = torch.ones(1, 1, 3, 1)
     >>> restarted(Recurrence(ones, ones, ones), (1,)).matrix()[0, 0]
@@ -49,13 +49,13 @@ def restarted(recurrence: Recurrence, starts: tuple[int, ...]) -> Recurrence:
     parts = {"log_decay": torch.where(begins, -torch.inf, decay)}
     if recurrence.erase is not None and recurrence.probe is not None:
         parts |= {name: torch.where(begins, 0, getattr(recurrence, name)) for name in ("erase", "probe")}
-    if recurrence.reads == "before":  # of another text's state
+    if recurrence.reads == "before":  # the state of another text
         parts |= {"query": torch.where(begins, 0, recurrence.query)}
     return replace(recurrence, **parts)
 
 
 def part_from(recurrence: Recurrence, start: int, count: int) -> Recurrence:
-    """`count` positions from one at which the state begins again."""
+    """`count` positions from `start` on, where the state restarts."""
     names = ("query", "key", "value", "log_decay", "erase", "probe", "diagonal", "normalizer")
     parts = {name: tensor[:, :, start : start + count] for name, tensor in recurrence.tensors.items() if name in names}
     return replace(recurrence, **parts, start=None)

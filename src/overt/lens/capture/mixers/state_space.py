@@ -1,8 +1,8 @@
 """State spaces: the scans of Mamba and Mamba-2, whole or one step, from a step size Δ, a decay A, and B and C of each position.
 
-Their functions have the arguments of `mamba_ssm`'s kernels, in its own code and in transformers. Δ is computed in the model's dtype, and
-the rest in float32, as these do, or in float64. Shapes: N positions, H heads of E values, G groups that share B and C, D numbers of
-state a value.
+Their functions have the arguments of `mamba_ssm`'s kernels, in its own code and in transformers. Δ is computed in the model's dtype,
+all else in float32, like in these functions, or in float64. Shapes: N positions, H heads of E values, G groups that share B and C,
+D numbers of state per value.
 """
 
 import math
@@ -24,7 +24,7 @@ CHANNELS = ONE_VALUE.format("Mamba") + " and number of its state"
 
 
 class Mamba2Scan(Form):
-    """S_t = exp(Δ_t A) S_{t−1} + Δ_t B_t x_tᵀ, o_t = S_tᵀ C_t + D x_t, with one A a head, over N positions.
+    """S_t = exp(Δ_t A) S_{t−1} + Δ_t B_t x_tᵀ, o_t = S_tᵀ C_t + D x_t, with one A per head, over N positions.
 
     Dao and Gu 2024, "Transformers are SSMs", section 5. x (B, N, H, E), Δ (B, N, H), A (H,), B and C (B, N, G, D), D (H,) or (H, E),
     states (B, H, E, D).
@@ -33,7 +33,7 @@ class Mamba2Scan(Form):
     functions: frozenset[str] = frozenset({"mamba2_chunk_scan", "mamba_chunk_scan_combined"})
 
     def read(self, call: MixerCall) -> Recurrence | str:
-        """Everything with positions after the heads."""
+        """The recurrence of the arguments, with positions after the heads."""
         arguments = call.arguments
         if arguments.get("seq_idx") is not None or arguments.get("cu_seqlens") is not None:
             return PACKED
@@ -44,7 +44,7 @@ class Mamba2Scan(Form):
         return _mamba2(value, dt, arguments["A"], key, query, arguments.get("D"), None if start is None else _single(start).mT)
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
-        """Output (B, N, H, E), alone or with the state."""
+        """Output (B, N, H, E), returned with or without the state."""
         state = returned[1] if isinstance(returned, tuple) else None
         # transformers' function ignores a gate.
         gate = call.arguments.get("z") if call.name == "mamba_chunk_scan_combined" else None
@@ -56,7 +56,7 @@ class Mamba2Scan(Form):
         return (returned[0] if isinstance(returned, tuple) else returned).transpose(1, 2)
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
-        """The gate, with or without a norm."""
+        """Name the gate, with or without a norm."""
         return gated_norms(module) or (GATE,)
 
 
@@ -71,7 +71,7 @@ class MambaScan(Form):
     after: tuple[str, ...] = (GATE, CHANNELS)
 
     def read(self, call: MixerCall) -> Recurrence | str:
-        """Everything with positions after the channels."""
+        """The recurrence of the arguments, with positions after the channels."""
         arguments = call.arguments
         if arguments["B"].ndim != 3 or arguments["C"].ndim != 3:
             return GROUPS
@@ -80,9 +80,9 @@ class MambaScan(Form):
         return _mamba(_value(arguments), dt, arguments["A"], arguments["B"].mT, arguments["C"].mT, arguments.get("D"))
 
     def result(self, call: MixerCall, returned: Any) -> tuple[Tensor, Tensor | None]:
-        """Output (B, H, N), alone or with the state."""
+        """Output (B, H, N), returned with or without the state."""
         state = returned[1] if isinstance(returned, tuple) else None
-        # The function rounds its states to the dtype of x, and the layer goes on with the output as that.
+        # The function rounds its states to the dtype of x, and the layer continues with the output in this dtype.
         output, gate = self.written(call, returned).to(_value(call.arguments).dtype), call.arguments.get("z")
         output = _ungated(call, output, None if gate is None else gate[..., None])
         return output, None if state is None else state[..., None]
@@ -93,14 +93,14 @@ class MambaScan(Form):
 
 
 class StateUpdate(Form):
-    """One more position of Mamba, from a state (B, H, D), or of Mamba-2, from a state (B, H, E, D), which it writes over."""
+    """One more position of Mamba, from a state (B, H, D), or of Mamba-2, from a state (B, H, E, D); it overwrites the state."""
 
     functions: frozenset[str] = frozenset(
         {"mamba2_selective_state_update", "mamba_selective_state_update", "selective_state_update"}
     )
 
     def read(self, call: MixerCall) -> Recurrence | str:
-        """x and Δ (B, H) or (B, H, E), A (H, D) or (H, E, D), B and C (B, D) or (B, G, D): with one position after the heads."""
+        """The recurrence of one position: x and Δ (B, H) or (B, H, E), A (H, D) or (H, E, D), B and C (B, D) or (B, G, D)."""
         arguments, state = call.arguments, call.arguments["state"]
         value, dt, bias, D = _value(arguments), arguments["dt"], arguments.get("dt_bias"), arguments.get("D")
         softplus, start = arguments.get("dt_softplus", False), _single(state).clone()
@@ -115,7 +115,7 @@ class StateUpdate(Form):
         return _mamba2(value, dt, arguments["A"][:, 0, 0], key, query, D, start.mT)
 
     def result(self, call: MixerCall, returned: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Output (B, H) or (B, H, E), and the state that was written over."""
+        """Output (B, H) or (B, H, E), and the overwritten state."""
         gate, state = call.arguments.get("z"), call.arguments["state"]
         channels = state.ndim == 3
         gate = None if gate is None else gate.reshape(*gate.shape[:2], 1, -1)
@@ -126,7 +126,7 @@ class StateUpdate(Form):
         return returned.reshape(*returned.shape[:2], 1, -1)
 
     def around(self, module: nn.Module) -> tuple[str, ...]:
-        """As the scan of the same layer says it."""
+        """The sentences of the same layer's scan."""
         channels = getattr(module, "A_log", None)
         return (GATE, CHANNELS) if channels is not None and channels.ndim > 1 else gated_norms(module) or (GATE,)
 
@@ -134,7 +134,7 @@ class StateUpdate(Form):
 def _mamba2(
     value: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, start: Tensor | None
 ) -> Recurrence | str:
-    """Mamba-2, whose D (H,) or (H, E) has to be one number a head."""
+    """The recurrence of Mamba-2, whose D (H,) or (H, E) must be one number per head."""
     if D is not None and D.ndim > 1 and not _repeats(D, 1):
         return DIFFERS
     D = None if D is None else _single(D if D.ndim == 1 else D[:, 0])
@@ -144,21 +144,21 @@ def _mamba2(
 def _mamba(
     value: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, start: Tensor | None = None
 ) -> Recurrence:
-    """Mamba in float32 or float64."""
+    """The recurrence of Mamba in float32 or float64."""
     value, dt, A, B, C = map(_single, (value, dt, A, B, C))
     return mamba(value, dt, A, B, C, None if D is None else _single(D), start=start)
 
 
 def _step_size(dt: Tensor, bias: Tensor | None, softplus: bool) -> Tensor:
-    """Δ in the dtype of `dt`, with its bias and then softplus."""
+    """Δ in the dtype of `dt`, with its bias and then softplus applied."""
     dt = dt.detach() if bias is None else dt.detach() + bias.detach().to(dt.dtype)
     return functional.softplus(dt) if softplus else dt
 
 
 def _ungated(call: MixerCall, output: Tensor, gate: Tensor | None) -> Tensor:
-    """The output (B, H, N, E) before its gate, silu of `gate`, which is divided out.
+    """The output (B, H, N, E) divided by its gate, silu of `gate`.
 
-    Where the gate leaves nothing of the output, as in padding, it is the recurrence's own: nothing of it goes on in the model.
+    Where the gate is too small to divide by, as in padding, the result is the recurrence's own output, which the model does not read.
     """
     if gate is None:
         return output
@@ -171,7 +171,7 @@ def _ungated(call: MixerCall, output: Tensor, gate: Tensor | None) -> Tensor:
 
 
 def _value(arguments: dict[str, Any]) -> Tensor:
-    """x, by the name that it has."""
+    """The argument x, by any of its names."""
     return next(arguments[name] for name in ("hidden_states", "x", "u") if name in arguments)
 
 
