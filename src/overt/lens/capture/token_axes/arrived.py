@@ -1,4 +1,4 @@
-"""Tokens in the places that an index named for them: what arrives in each of them."""
+"""The tokens that arrive in each of the places that an index names."""
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ def aligned(one: Tensor, other: Tensor) -> bool:
 
 
 def matching(slots: Slots, sources: list[Origins]) -> list[Origins]:
-    """Of the tokens of several dimensions those that belong to these slots: they are the same, or count as many, or are the first."""
+    """The tokens, among those of several dimensions, that belong to these slots: equal ones, as many, or else the first."""
     size = slots.target.shape[slots.dim]
     same = [
         source
@@ -26,7 +26,7 @@ def matching(slots: Slots, sources: list[Origins]) -> list[Origins]:
 
 
 def arrived_tokens(slots: Slots, tokens: Tensor, output: Tensor) -> Tensor | None:
-    """The token in each place of the output: none, one, or several. None where places depend on more dimensions than tokens show."""
+    """The token in each place of the output: none, one, or several. None if places depend on more dimensions than the tokens have."""
     index, tokens = torch.broadcast_tensors(*_padded(slots.slots, tokens))
     if slots.apart:
         sizes, dim = [*index.shape], slots.dim
@@ -43,7 +43,7 @@ def arrived_tokens(slots: Slots, tokens: Tensor, output: Tensor) -> Tensor | Non
 
 
 def sent_twice(slots: Slots, tokens: Tensor) -> bool:
-    """Whether a token is put into several places; of a batch the first entry is looked at."""
+    """Whether a token is put into several places, judged by the first batch entry."""
     index, tokens = torch.broadcast_tensors(*_padded(slots.slots, tokens))
     if slots.apart:
         for dim in range(index.ndim):

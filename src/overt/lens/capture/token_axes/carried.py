@@ -27,7 +27,7 @@ _BEGIN = {"embedding", "_pad_packed_sequence", "pad"}
 
 
 def laid_out(step: FunctionCall, tensor: Tensor, origins: Origins) -> Sequence[Tensor | None] | None:
-    """The tokens of each output of a function that reshapes one tensor or takes a part of it; None if it is no such function."""
+    """The tokens of each output of a function that reshapes one tensor or takes a part of it; None for other functions."""
     tokens, name, outputs = origins.tokens, step.name, step.outputs
     if name in RESHAPES:
         return [reshaped_tokens(tokens, tensor.shape, output.shape) for output in outputs]
@@ -59,7 +59,7 @@ def _parts(step: FunctionCall, tensor: Tensor, tokens: Tensor) -> list[Tensor | 
 
 
 def joined(step: FunctionCall, before: dict[int, TensorLabel]) -> list[Origins]:
-    """The places of tensors that are put one after the other, of those that all come from one dimension."""
+    """The places of concatenated tensors, if all of them come from one dimension."""
     tensors, [output] = [tensor for tensor in tensors_in(step.args[:1] or step.kwargs.values()) if tensor.numel()], step.outputs
     dim = step.argument(1, "dim", 0) % output.ndim
     result = []
@@ -67,7 +67,7 @@ def joined(step: FunctionCall, before: dict[int, TensorLabel]) -> list[Origins]:
         if any(first.home == origins.home for origins in result):
             continue
         parts = [_tokens_along(tensor, before[id(tensor)], first) for tensor in tensors]
-        if step.name != "stack":  # of a part with a single token it is not known which one it is
+        if step.name != "stack":  # the token of a part with a single token is unknown
             unknown = first.tokens.new_full([1] * output.ndim, NONE)
             parts = [
                 unknown if part is None and tensor.shape[dim] == 1 else part
@@ -89,14 +89,14 @@ def joined(step: FunctionCall, before: dict[int, TensorLabel]) -> list[Origins]:
 
 
 def along_tokens(step: FunctionCall, before: dict[int, TensorLabel]) -> bool:
-    """Whether tensors are put one after the other along tokens, so that none of these comes to others."""
+    """Whether tensors are concatenated along tokens, so that no token meets others."""
     carried = [origins for label in before.values() for origins in label.origins]
     dim = step.argument(1, "dim", 0) % step.outputs[0].ndim
     return step.name != "stack" and any(dim in origins.varying for origins in carried)
 
 
 def _tokens_along(tensor: Tensor, label: TensorLabel, like: Origins) -> Tensor | None:
-    """The tokens of a tensor along the same dimension as those places: its own, or its tokens as they are."""
+    """The tokens of a tensor along the same dimension as the places `like`: moved ones, or its tokens in order."""
     for origins in label.origins:
         if origins.home == like.home:
             return origins.tokens
@@ -107,7 +107,7 @@ def _tokens_along(tensor: Tensor, label: TensorLabel, like: Origins) -> Tensor |
 
 
 def multiplied(step: FunctionCall, before: dict[int, TensorLabel]) -> list[tuple[Origins, bool]] | None:
-    """The places of a product, and whether several tokens were summed in the place of each; None if its letters are not known."""
+    """The places of a product, and whether each place sums several tokens; None if the product's letters are unknown."""
     output = step.outputs[0]
     tensors, letters = operand_letters(step.name, arguments(step.name, step.args, step.kwargs), output)
     if not tensors:
@@ -125,9 +125,9 @@ def multiplied(step: FunctionCall, before: dict[int, TensorLabel]) -> list[tuple
 
 
 def reduced(origins: Origins, dims: set[int], keepdim: bool = False) -> tuple[Tensor, bool]:
-    """The tokens after some dimensions were summed, and whether that brought tokens to others.
+    """The tokens after some dimensions were summed, and whether the sum mixed tokens.
 
-    It did if several were summed in as many places as there are tokens, or if one of them was summed in several places.
+    The sum mixed tokens if as many places as there are tokens sum several, or if several places sum the same token.
     """
     tokens = origins.tokens
     varied = [dim for dim in dims if tokens.shape[dim] > 1]
@@ -139,7 +139,7 @@ def reduced(origins: Origins, dims: set[int], keepdim: bool = False) -> tuple[Te
 
 
 def together(tokens: Tensor, dims: Sequence[int]) -> Tensor:
-    """The one token of each sum over these dimensions, none or several; the dimensions stay, of size one."""
+    """The token of each sum over these dimensions (none, one or several); the dimensions stay with size 1."""
     low, high = lowest(tokens).amin(tuple(dims), keepdim=True), highest(tokens).amax(tuple(dims), keepdim=True)
     return one_or_several(low, high)
 
@@ -149,7 +149,7 @@ def _at_all(origins: Origins, result: Tensor) -> bool:
 
 
 def _twice(tokens: Tensor, dims: Sequence[int]) -> bool:
-    """Whether a token is in several sums over these dimensions; of a batch the first entry is looked at."""
+    """Whether a token is in several sums over these dimensions, judged by the first batch entry."""
     batch = [dim for dim in range(tokens.ndim) if dim not in dims and tokens.shape[dim] > 1]
     if len(batch) > 1:
         tokens = tokens.narrow(batch[0], 0, 1)
@@ -160,7 +160,7 @@ def _twice(tokens: Tensor, dims: Sequence[int]) -> bool:
 
 
 def same_tokens(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors that are broadcast against each other hold the same tokens; where one has none, it has no say."""
+    """Whether two broadcast tensors hold the same tokens; places without a token in one of them do not count."""
     return bool(((one == other) | (one == NONE) | (other == NONE)).all())
 
 

@@ -1,7 +1,7 @@
-"""What the dimensions of a tensor count, tracked through the functions that rearrange a tensor.
+"""The things that a tensor's dimensions count, tracked through the functions that rearrange the tensor.
 
-Each dimension is a product of factors, as in (batch · tokens), and a mark on a factor says what it counts. Marks stay with their factor
-when dimensions are split, joined, swapped, sliced and selected.
+Each dimension is a product of factors, such as (batch · tokens), and a mark on a factor names the counted thing. Marks stay with their
+factor when dimensions are split, joined, swapped, sliced and selected.
 """
 
 import math
@@ -15,14 +15,14 @@ from torch import Tensor
 RESHAPES = {"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "unsqueeze", "squeeze", "ravel", "_unsafe_view"}
 SWAPS = {"transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "adjoint", "rearrange"}
 SPLITS = {"split", "chunk", "tensor_split", "split_with_sizes", "unsafe_chunk", "unsafe_split"}
-# Properties of a tensor come as their getters, which share one name.
+# _GETTERS: the getters of a tensor's properties, which all share one name.
 _GETTERS = tuple(getattr(Tensor, name).__get__ for name in ("mT", "T", "mH", "H"))
 
 
 class Factor(NamedTuple):
-    """A part of a dimension: its size, what it counts, and how far it was shifted (None: unknown).
+    """A part of a dimension: its size, the mark of the counted thing, and its shift (None: unknown).
 
-    It is `whole` unless a dimension was cut to make it.
+    A factor is `whole` unless it comes from cutting a dimension.
     """
 
     size: int
@@ -41,7 +41,7 @@ def unmarked(shape: Sequence[int]) -> Axes:
 
 
 def with_marks(shape: Sequence[int], marks: dict[int, str]) -> Axes:
-    """The axes of a tensor some of whose dimensions are marked; a dimension of one counts nothing.
+    """The axes of a tensor with some marked dimensions; a dimension of size 1 counts nothing.
 
     >>> with_marks((2, 7, 1), {1: "tokens", 2: "tokens"})[1:]
     ((Factor(size=7, mark='tokens', shift=0, whole=True),), (Factor(size=1, mark='', shift=0, whole=True),))
@@ -50,17 +50,17 @@ def with_marks(shape: Sequence[int], marks: dict[int, str]) -> Axes:
 
 
 def axis_marks(axis: Axis) -> set[str]:
-    """What a dimension counts."""
+    """The marks of a dimension."""
     return {factor.mark for factor in axis if factor.mark and factor.size > 1}
 
 
 def marked_dims(axes: Axes) -> list[int]:
-    """The dimensions that count something."""
+    """The dimensions with marks."""
     return [dim for dim, axis in enumerate(axes) if axis_marks(axis)]
 
 
 def reshaped(axes: Axes, shape: Sequence[int]) -> Axes | None:
-    """The axes after a reshape, which keeps the order of numbers; None where factors do not divide.
+    """The axes after a reshape, which keeps the order of numbers; None if factors do not divide.
 
     >>> merged = reshaped(with_marks((2, 6, 4), {1: "tokens"}), (12, 4))
     >>> [factor.mark for factor in merged[0]], [len(axis_marks(axis)) for axis in reshaped(merged, (2, 3, 2, 4))]
@@ -90,7 +90,7 @@ def reshaped(axes: Axes, shape: Sequence[int]) -> Axes | None:
 
 
 def swapped(axes: Axes, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Axes | None:
-    """The axes after a function that puts dimensions into another order."""
+    """The axes after a function that permutes dimensions."""
     try:
         order = _order(func, len(axes), _hashable(args[1:]), tuple(sorted(_hashable(kwargs).items())))
     except (TypeError, RuntimeError, IndexError):
@@ -99,13 +99,13 @@ def swapped(axes: Axes, func: Callable[..., Any], args: tuple[Any, ...], kwargs:
 
 
 def swaps(name: str, func: Callable[..., Any]) -> bool:
-    """Whether a function puts dimensions into another order."""
+    """Whether a function permutes dimensions."""
     return name in SWAPS or func in _GETTERS
 
 
 @lru_cache(maxsize=1024)
 def _order(func: Callable[..., Any], ndim: int, args: tuple[Any, ...], kwargs: tuple[Any, ...]) -> tuple[int, ...]:
-    """The order of dimensions, from a tensor without data whose sizes are all different."""
+    """The order of dimensions, read from the result for a tensor without data and with distinct sizes."""
     with torch._C.DisableTorchFunction():
         sizes = func(torch.empty(tuple(range(2, 2 + ndim)), device="meta"), *args, **dict(kwargs)).shape
     return tuple(size - 2 for size in sizes)
@@ -118,12 +118,12 @@ def _hashable(value: Any) -> Any:
 
 
 def without(axes: Axes, dims: set[int]) -> Axes:
-    """The axes but for some dimensions."""
+    """The axes without some dimensions."""
     return tuple(axis for dim, axis in enumerate(axes) if dim not in dims)
 
 
 def part(axis: Axis, start: int, stop: int, size: int) -> Axis:
-    """The numbers from `start` to `stop` of a dimension, `size` of them; the shift of what it counts follows."""
+    """The axis of `size` numbers from `start` to `stop` of a dimension; `start` adds to its shift."""
     if len(axis) == 1:
         [factor] = axis
         shift = None if factor.shift is None else factor.shift + start
@@ -134,7 +134,7 @@ def part(axis: Axis, start: int, stop: int, size: int) -> Axis:
 
 
 class Indexed(NamedTuple):
-    """The axes after an index, the number that was taken of a marked dimension, and the parts (start, stop) of sliced ones."""
+    """The axes after an index, the number taken from a marked dimension, and the parts (start, stop) of sliced dimensions."""
 
     axes: Axes
     position: int | None
@@ -166,13 +166,13 @@ def indexed(axes: Axes, index: Any, shape: Sequence[int]) -> Indexed | None:
 
 
 def is_basic(index: Any) -> bool:
-    """Whether an index is made of numbers that are known before the model runs, slices, None and Ellipsis."""
+    """Whether an index consists of numbers known before the model runs, slices, None and Ellipsis."""
     entries = index if isinstance(index, tuple) else (index,)
     return all(entry is None or entry is Ellipsis or type(entry) is int or isinstance(entry, slice) for entry in entries)
 
 
 def index_entries(index: Any, ndim: int) -> list[Any]:
-    """The entries of an index of a tensor of so many dimensions, with a slice for each dimension that it leaves as it is.
+    """The entries of an index for a tensor of `ndim` dimensions, with a full slice for each unchanged dimension.
 
     >>> index_entries((0, None, Ellipsis), 3)
     [0, None, slice(None, None, None), slice(None, None, None)]
@@ -184,14 +184,14 @@ def index_entries(index: Any, ndim: int) -> list[Any]:
 
 
 def dims_read(entry: Any) -> int:
-    """How many dimensions an entry of an index reads."""
+    """The number of dimensions that an entry of an index reads."""
     if entry is None or entry is Ellipsis:
         return 0
     return entry.ndim if isinstance(entry, Tensor) and entry.dtype in (torch.bool, torch.uint8) else 1
 
 
 def named_dims(value: Any, ndim: int) -> set[int]:
-    """The dimensions of an argument that is one of them, several, or None for all."""
+    """The dimensions in an argument that is one dimension, several, or None for all."""
     if value is None:
         return set(range(ndim))
     return {dim % ndim for dim in (value if isinstance(value, list | tuple) else [value])} if ndim else set()

@@ -1,4 +1,4 @@
-"""What is known of a model's tensors: which of their dimensions count tokens, and how a function may mix tokens."""
+"""Labels of a model's tensors: which of their dimensions count tokens, and how a function may mix tokens."""
 
 import math
 import weakref
@@ -12,7 +12,7 @@ from overt.lens.capture.token_axes.origins import Origins
 
 
 class Mixing(NamedTuple):
-    """One way of mixing tokens: its kind, a phrase for it, and whether the steps of attention look like it too.
+    """One way of mixing tokens: its kind, a phrase for it, and whether steps of attention also look like it.
 
     A kind with `repeat` mixes tokens only if the same module does it more than once.
     """
@@ -38,11 +38,11 @@ ORDER = Mixing("order", "an index that puts them into another order")
 
 
 class TensorLabel(NamedTuple):
-    """What the dimensions of a tensor count, and the position of its token, if it is of a single one.
+    """The axes of a tensor, and the position of its token if it holds only one.
 
-    It is not `sure` after an unknown function: then dimensions without a mark may count tokens too. It is `constant` if the tensor
-    depends on the model alone, and `weighted` if each token was multiplied with a number of its own. `origins` say from which tokens its
-    numbers were taken by an index.
+    A label is not `sure` after an unknown function: dimensions without a mark may then also count tokens. It is `constant` if the
+    tensor depends only on the model, and `weighted` if each token was multiplied by its own number. `origins` are the tokens from which
+    an index took its numbers.
     """
 
     axes: Axes
@@ -54,7 +54,7 @@ class TensorLabel(NamedTuple):
 
 
 class FunctionCall(NamedTuple):
-    """One function of torch as a model called it."""
+    """One call of a torch function by a model."""
 
     name: str
     func: Callable[..., Any]
@@ -68,13 +68,13 @@ class FunctionCall(NamedTuple):
 
     @property
     def outputs(self) -> list[Tensor]:
-        """The tensors of numbers that it returned."""
+        """The tensors of numbers that the function returned."""
         item = self.output if isinstance(self.output, list | tuple) else [self.output]
         return [tensor for tensor in item if is_numbers(tensor)]
 
 
 class TensorLabels:
-    """The labels of all tensors of a model that are alive."""
+    """The labels of all live tensors of a model."""
 
     def __init__(self):
         self.known: dict[int, tuple[weakref.ref[Tensor], TensorLabel]] = {}
@@ -90,17 +90,17 @@ class TensorLabels:
         self.known[key] = weakref.ref(tensor, lambda _: self.known.pop(key, None)), label
 
     def axes(self, tensor: Any) -> Axes:
-        """What the dimensions of a tensor count, as far as this is known."""
+        """The axes of a tensor, as far as they are known."""
         label = self.label(tensor)
         return label.axes if label is not None and len(label.axes) == tensor.ndim else unmarked(tensor.shape)
 
     def give(self, tensor: Tensor, axes: Axes | None, position: int | None = None) -> None:
-        """Store what the dimensions of a result count; None, or axes of other sizes, stand for unknown ones."""
+        """Store the axes of a result; None, or axes of other sizes, mean unknown axes."""
         fits = axes is not None and [math.prod(factor.size for factor in axis) for axis in axes] == list(tensor.shape)
         self.know(tensor, TensorLabel(axes if fits and axes is not None else unmarked(tensor.shape), position, sure=fits))
 
     def position(self, step: FunctionCall) -> tuple[int | None, bool]:
-        """The position of the token of a result, if its operands are of single tokens, and whether these are several."""
+        """The position of a result's token, if its operands hold single tokens, and whether these tokens differ."""
         labels = [self.label(tensor) for tensor in tensors_in((*step.args, *step.kwargs.values()))]
         positions = {label.position for label in labels if label is not None and label.position is not None}
         return max(positions, default=None), len(positions) > 1
@@ -120,5 +120,5 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 
 
 def is_numbers(value: Any) -> bool:
-    """Whether this is a tensor of real or complex numbers."""
+    """Whether the value is a tensor of real or complex numbers."""
     return isinstance(value, Tensor) and not value.is_nested and (value.is_floating_point() or value.is_complex())

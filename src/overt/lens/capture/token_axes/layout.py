@@ -1,4 +1,4 @@
-"""Which dimensions of a result count tokens: a rule for each function that lays out, takes parts of or joins tensors."""
+"""Which dimensions of a result count tokens: a rule for each function that rearranges, slices or joins tensors."""
 
 import math
 from collections.abc import Callable
@@ -63,7 +63,7 @@ Rule = Callable[[TensorLabels, FunctionCall], Mixing | None]
 
 
 def elementwise(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Whatever has no rule of its own: dimensions stand where they stood, counted from the last."""
+    """Any function without its own rule: dimensions keep their places, counted from the last."""
     operands = tensors_in((*step.args, *step.kwargs.values()))
     position, met = labels.position(step)
     shifted = False
@@ -81,29 +81,29 @@ def elementwise(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
 
 
 def new(labels: TensorLabels, step: FunctionCall) -> None:
-    """A tensor without numbers of another: nothing is known to be counted."""
+    """A tensor without numbers of another tensor: its dimensions have no marks."""
     for output in step.outputs:
         labels.give(output, unmarked(output.shape))
 
 
 def resize(labels: TensorLabels, step: FunctionCall) -> None:
-    """The same dimensions, of other sizes perhaps."""
+    """The same dimensions, perhaps with other sizes."""
     axes = labels.axes(step.args[0])
     for output in step.outputs:
         labels.give(output, _resized(axes, output.shape) if len(axes) == output.ndim else None)
 
 
 def same(labels: TensorLabels, step: FunctionCall) -> None:
-    """The order along a dimension changes, so that shifts are no longer known."""
+    """The order along a dimension changes, so shifts become unknown."""
     for output in step.outputs:
         axes = labels.axes(step.args[0])
         labels.give(output, _unshifted(axes))
 
 
 def embedding(labels: TensorLabels, step: FunctionCall) -> None:
-    """A tensor that begins with tokens: all of its dimensions but the last count something.
+    """A tensor in which tokens begin: all of its dimensions except the last get marks.
 
-    Embeddings of positions hold no token, so they are not shifted against one.
+    Embeddings of positions hold no tokens, so they are not shifted against tokens.
     """
     for output in step.outputs[:1]:
         time_first = step.name == "_pad_packed_sequence" and not step.argument(2, "batch_first", False)
@@ -113,7 +113,7 @@ def embedding(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def attention(labels: TensorLabels, step: FunctionCall) -> None:
-    """The output of fused attention is where its queries were; what comes before them, its values have too."""
+    """The output of fused attention has its queries' places; its values share the dimensions before them."""
     query, value = (labels.axes(step.argument(*part)) for part in ((0, "query"), (2, "value")))
     for output in step.outputs:
         before = [_met([query, value], dim, output)[0] for dim in range(-output.ndim, -2)]
@@ -121,7 +121,7 @@ def attention(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def rearrange(labels: TensorLabels, step: FunctionCall) -> None:
-    """Dimensions are split and joined, or change places."""
+    """Dimensions are split, joined or permuted."""
     label = labels.label(step.args[0]) if step.args else None
     for output in step.outputs:
         if label is None:
@@ -141,7 +141,7 @@ def index(labels: TensorLabels, step: FunctionCall) -> None:
         before = labels.label(tensor)
         position = taken.position if taken.position is not None else None if before is None else before.position
         return labels.give(output, taken.axes, position)
-    # By an index of tensors: what comes first was chosen, the dimensions behind stand as they stood.
+    # An index of tensors chooses along the first dimensions; the dimensions after them keep their places.
     counted = any(axis_marks(axis) for axis in label.axes[:-1])
     behind: list[Axis] = []
     for axis, size, before in zip(reversed(label.axes), reversed(output.shape[1:]), reversed(tensor.shape), strict=False):
@@ -151,7 +151,7 @@ def index(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def write(labels: TensorLabels, step: FunctionCall) -> None:
-    """`target[index] = value`: the target counts tokens where the value did, or where one token after another is written."""
+    """`target[index] = value`: the target counts tokens like the value, or where tokens are written one after another."""
     target, index, value = step.args[:3]
     if not is_numbers(target) or not is_numbers(value):
         return
@@ -177,7 +177,7 @@ def write(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def select(labels: TensorLabels, step: FunctionCall) -> None:
-    """Numbers of a dimension apart, one or all of them: each is a token alone then."""
+    """One number of a dimension, or all of them separately: each one is then a single token."""
     axes = labels.axes(step.args[0])
     dim, first = step.argument(1, "dim", 0) % len(axes), int(step.argument(2, "index")) if step.name == "select" else 0
     for number, output in enumerate(step.outputs, first):
@@ -185,7 +185,7 @@ def select(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def split(labels: TensorLabels, step: FunctionCall) -> None:
-    """A part of one dimension, or parts that follow each other along it."""
+    """A part of one dimension, or consecutive parts of it."""
     axes, narrows = labels.axes(step.args[0]), step.name == "narrow"
     dim, start = step.argument(1 if narrows else 2, "dim", 0) % len(axes), int(step.argument(2, "start")) if narrows else 0
     for output in step.outputs:
@@ -196,7 +196,7 @@ def split(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def stack(labels: TensorLabels, step: FunctionCall) -> None:
-    """A new dimension, which counts tokens where the tensors were of different ones."""
+    """A new dimension, which counts tokens if the tensors hold different ones."""
     tensors, [output] = tensors_in(step.args[:1] or step.kwargs.values()), step.outputs
     positions = {label.position for tensor in tensors if (label := labels.label(tensor)) is not None}
     dim = step.argument(1, "dim", 0) % output.ndim
@@ -206,7 +206,7 @@ def stack(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def cat(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Tensors one after the other; next to each other, along another dimension but the batch, shifted tokens come together."""
+    """Tensors concatenated; along a dimension that is neither tokens nor batch, shifted tokens meet."""
     tensors, [output] = tensors_in(step.args[:1] or step.kwargs.values()), step.outputs
     dim = step.argument(1, "dim", 0) % output.ndim
     alike = [labels.axes(tensor) for tensor in tensors if tensor.ndim == output.ndim]
@@ -226,7 +226,7 @@ def cat(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
 
 
 def pad(labels: TensorLabels, step: FunctionCall) -> None:
-    """Padding in front shifts what a dimension counts."""
+    """Padding in front shifts a dimension."""
     axes, pads = list(labels.axes(step.args[0])), list(step.argument(1, "pad"))
     for number in range(len(pads) // 2):
         dim = len(axes) - 1 - number
@@ -238,7 +238,7 @@ def pad(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def roll(labels: TensorLabels, step: FunctionCall) -> None:
-    """A dimension is shifted, its end put in front."""
+    """A dimension is shifted, with its end moved to the front."""
     axes = list(labels.axes(step.args[0]))
     shifts, dims = step.argument(1, "shifts"), step.argument(2, "dims")
     pairs = zip(*(part if isinstance(part, list | tuple) else [part] for part in (shifts, dims)), strict=False)
@@ -250,7 +250,7 @@ def roll(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def unfold(labels: TensorLabels, step: FunctionCall) -> None:
-    """Windows along a dimension; what is summed over a window mixes its tokens."""
+    """Windows along a dimension; a sum over a window mixes its tokens."""
     axes, output = labels.axes(step.args[0]), step.outputs[0]
     if output.ndim != len(axes) + 1:  # of images: channels · window, windows
         channels = step.args[0].shape[-3]
@@ -264,7 +264,7 @@ def unfold(labels: TensorLabels, step: FunctionCall) -> None:
 
 
 def reduce(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Dimensions are summed or averaged away; only over windows does that mix tokens."""
+    """Dimensions are summed or averaged; this mixes tokens only over windows."""
     axes = labels.axes(step.args[0]) if step.args and is_numbers(step.args[0]) else None
     default = step.argument(2 if step.name in NORMS else 1, "dim")
     if axes is None or isinstance(default, Tensor | bool):
@@ -279,7 +279,7 @@ def reduce(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
 
 
 def _met(operands: list[Axes], dim: int, output: Tensor) -> tuple[Axis, bool]:
-    """One dimension, counted from the last, of what several operands come to, and whether they were shifted against each other."""
+    """One dimension of a result of several operands, counted from the last, and whether the operands are shifted."""
     size = output.shape[dim]
     some = [axes[dim] for axes in operands if len(axes) >= -dim and math.prod(f.size for f in axes[dim]) == size]
     some = [axis for axis in some if axis_marks(axis)]
@@ -291,12 +291,12 @@ def _met(operands: list[Axes], dim: int, output: Tensor) -> tuple[Axis, bool]:
 
 
 def _unshifted(axes: Axes) -> Axes:
-    """The same dimensions, of which no shift is known."""
+    """The same dimensions with unknown shifts."""
     return tuple(tuple(factor._replace(shift=None) for factor in axis) for axis in axes)
 
 
 def _counts_up(indices: Tensor) -> bool:
-    """Whether indices are positions: each row goes up by one, from index to index."""
+    """Whether indices are positions: each row increases by one from index to index."""
     return not indices.is_meta and indices.ndim > 0 and indices.shape[-1] > 1 and bool((indices.diff() == 1).all())
 
 

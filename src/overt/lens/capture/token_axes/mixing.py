@@ -1,4 +1,4 @@
-"""Functions that mix tokens otherwise than by attention: a rule for each kind."""
+"""Functions other than attention that mix tokens: a rule for each kind."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ _MULTIPLICATIONS = {"mul", "multiply", "__mul__", "__rmul__", "__imul__"}
 _SUMS = {"sum", "nansum", "mean"}
 PRODUCTS = {"matmul", "bmm", "mm", "mv", "baddbmm", "einsum", "linear", "addmm", "addbmm", "_sparse_mm", "_sparse_addmm"}
 
-# After these it is known what counts tokens, whatever went in.
+# BEGIN: functions whose results have known token dimensions for any input.
 BEGIN = {"embedding", "_pad_packed_sequence", *_RECURRENT, *_CONVOLUTIONS}
 
 
@@ -44,13 +44,13 @@ def recurrent(labels: TensorLabels, step: FunctionCall) -> Mixing:
 
 
 def cell(labels: TensorLabels, step: FunctionCall) -> Mixing:
-    """One step of a recurrent layer; a second one goes on with its state."""
+    """One step of a recurrent layer; a second step continues its state."""
     elementwise(labels, step)
     return CELL
 
 
 def convolution(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Windows that overlap mix their positions; what was not known to count positions does after a convolution."""
+    """Overlapping windows mix their positions; after a convolution the dimensions of positions are known."""
     tensor, weight, output = step.argument(0, "input"), step.argument(1, "weight"), step.outputs[0]
     sizes = tuple(weight.shape[2:])
     before = labels.axes(tensor)[-len(sizes) :]
@@ -63,7 +63,7 @@ def convolution(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
 
 
 def pool(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Pooling over windows that overlap."""
+    """Pooling over overlapping windows."""
     tensor, size = step.argument(0, "input"), step.argument(1, "kernel_size")
     resize(labels, step)
     count = int(step.name[-2])
@@ -79,7 +79,7 @@ def scan(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     dim = step.argument(1, "dim")
     if not isinstance(dim, int) or not axes or not axis_marks(axes[dim]):
         return None
-    # Of scores, tokens against tokens, a running sum is a way to count positions; it brings no token's features to another.
+    # A running sum of scores (tokens against tokens) counts positions; it brings no token's features to another token.
     others = [axis for number, axis in enumerate(axes) if number != dim % len(axes)]
     return (
         None
@@ -101,7 +101,7 @@ def fourier(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
 
 
 def product(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """A product that sums over tokens, or brings single ones together."""
+    """A product that sums over tokens, or combines single tokens."""
     output = step.outputs[0]
     tensors, letters = operand_letters(step.name, arguments(step.name, step.args, step.kwargs), output)
     if not tensors:
@@ -122,14 +122,14 @@ def product(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
     )
     summed = [axis for letter, axis in counted.items() if letter not in letters[-1]]
     if any(isinstance(tensor, nn.Parameter) for tensor in tensors):
-        # Tokens joined with their features are patches that one token is made of, or a head that reads all of them.
+        # Tokens joined with their features are the patches of one token, or the input of a head that reads all tokens.
         over_tokens = any(all(factor.mark for factor in axis) for axis in summed)
         return LINEAR if over_tokens or any(f.mark.startswith("window") for axis in summed for f in axis) else None
     return PRODUCT if summed else LOOP if met else None
 
 
 def multiplication(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Numbers times numbers; tokens are weighted where one operand has a single number for each token, and the other has features."""
+    """A product element by element; tokens become weighted if one operand has one number per token, and the other has features."""
     mixing = elementwise(labels, step)
     operands, [output] = tensors_in(step.args), step.outputs
     if len(operands) == 2 and any(_weights(labels, *pair) for pair in (operands, operands[::-1])):
@@ -147,7 +147,7 @@ def weighted_sum(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
 
 
 def sampling(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Values between tokens, at positions that the model computes, as deformable attention takes them; none where either is fixed."""
+    """Values between tokens at computed positions, as in deformable attention; no mixing if values or positions are fixed."""
     values, grid, [output] = step.argument(0, "input"), step.argument(1, "grid"), step.outputs
     fixed = any((label := labels.label(tensor)) is not None and label.constant for tensor in (values, grid))
     labels.give(output, (*labels.axes(values)[:2], *labels.axes(grid)[1:-1]))
@@ -155,7 +155,7 @@ def sampling(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
 
 
 def bag(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
-    """Sums of embeddings, which mix tokens if their table is one of tokens."""
+    """Sums of embeddings, which mix tokens if their table holds tokens."""
     table, [output] = step.argument(1, "weight"), step.outputs
     label, axes = labels.label(table), labels.axes(table)
     labels.give(output, ((Factor(len(output), next(iter(axis_marks(axes[0])), "0"), None),), *axes[1:]))
@@ -163,7 +163,7 @@ def bag(labels: TensorLabels, step: FunctionCall) -> Mixing | None:
 
 
 def _weights(labels: TensorLabels, weights: Tensor, features: Tensor) -> bool:
-    """Whether these are numbers for tokens, one each, next to the tokens' features."""
+    """Whether `weights` has one number for each token of `features`."""
     known = [label for part in (weights, features) if (label := labels.label(part)) is not None and not label.constant]
     if len(known) < 2 or weights.ndim != features.ndim:
         return False
@@ -176,7 +176,7 @@ def _weights(labels: TensorLabels, weights: Tensor, features: Tensor) -> bool:
 
 
 def _windows(what: str, sizes: tuple[int, ...], stride: Any, lengths: Any) -> Mixing | None:
-    """How windows mix tokens: only where they overlap; those side by side make tokens of patches."""
+    """How windows mix tokens: only if they overlap; adjacent windows turn patches into tokens."""
     strides = tuple(stride) if isinstance(stride, list | tuple) else (stride,) * len(sizes)
     strides = strides * len(sizes) if len(strides) == 1 else strides
     if not any(size > step and length > 1 for size, step, length in zip(sizes, strides, lengths, strict=False)):
@@ -185,7 +185,7 @@ def _windows(what: str, sizes: tuple[int, ...], stride: Any, lengths: Any) -> Mi
 
 
 def _whole(axis: Axis) -> bool:
-    """Whether a dimension counts tokens from the first to the last, as none does that is cut into chunks."""
+    """Whether a dimension counts all tokens from the first to the last, so it is not cut into chunks."""
     return len(axis) == 1 and axis[0].whole
 
 

@@ -1,4 +1,4 @@
-"""The layers of a model that mix tokens otherwise than by attention, by the names of modules that a reader knows."""
+"""The layers of a model that mix tokens without attention, by module names that a reader knows."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ from overt.lens.capture.token_axes.labels import LOOP, Mixing
 
 
 class MixingLayers:
-    """Which modules attended, and which mixed tokens in another way."""
+    """The modules that attended, and the modules that mixed tokens in another way."""
 
     def __init__(self, model: nn.Module):
         self.model = model
@@ -17,25 +17,25 @@ class MixingLayers:
         self.ways: dict[str, Counter[Mixing]] = {}
 
     def begin_pass(self) -> None:
-        """A pass begins: a recurrence over tokens shows within one, so what a generation meets once a token is none."""
+        """Begin a pass: a recurrence over tokens repeats within a pass, so a step per generated token is no recurrence."""
         for ways in self.ways.values():
             if ways[LOOP] == 1:
                 del ways[LOOP]
 
     def attends(self, name: str) -> None:
-        """Attention happened in this module, recorded or not."""
+        """Note attention in this module, recorded or not."""
         self.attending.setdefault(name)
 
     def mixes(self, name: str, way: Mixing) -> None:
-        """A function mixed tokens in this module."""
+        """Note a function that mixed tokens in this module."""
         self.ways.setdefault(name, Counter())[way] += 1
 
     def explained(self, name: str, way: Mixing) -> None:
-        """A function that mixed tokens in this module is named elsewhere."""
+        """Remove the note of a function that is named elsewhere."""
         self.ways[name][way] -= 1
 
     def others(self) -> list[tuple[str, str]]:
-        """Every layer that mixes tokens otherwise, once, with a sentence that says how.
+        """Each layer that mixes tokens without attention, once, with a sentence on how.
 
         In a module with attention, mixing that looks like a step of attention does not count.
         """

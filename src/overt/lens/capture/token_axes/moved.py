@@ -1,9 +1,9 @@
-"""Tokens that an index takes or puts elsewhere: which of them come to other tokens, followed exactly.
+"""Tokens that an index moves, followed exactly to find the ones that meet other tokens.
 
-A function that takes tokens by an index gives its result `Origins`, which later functions lay out again, combine and reduce. Tokens are
-mixed where they meet others in arithmetic, where several are summed in the place of each, where several are put into one place, and
-where all of them stay in another order until the model ends. Tokens that are sorted, packed or sent to an expert, and put back to
-where they were, are not mixed, and neither are those that are chosen or pooled.
+A function that takes tokens by an index gives its result `Origins`, which later functions rearrange, combine and reduce. Tokens are
+mixed if they meet others in arithmetic, if each place sums several, if several are put into one place, or if all of them stay in
+another order until the model ends. Tokens that are sorted, packed or sent to an expert and then put back are not mixed, nor are
+tokens that are chosen or pooled.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ Mixings = list[tuple[Mixing, nn.Module]]
 
 
 class MovedTokens:
-    """Follows tokens that were taken by an index, and finds where they come to other tokens."""
+    """Follows tokens that an index took, and finds where they meet other tokens."""
 
     def __init__(self, labels: TensorLabels):
         self.labels = labels
@@ -58,12 +58,12 @@ class MovedTokens:
         self.earlier: EarlierTensors = EarlierTensors(labels)
 
     def begin(self, inputs: frozenset[int]) -> None:
-        """A model begins, with these tensors."""
+        """Begin a run of the model with these input tensors."""
         self.moves, self.mixings = [], []
         self.earlier.begin(inputs)
 
     def in_another_order(self, sequences: set[str]) -> Mixings:
-        """The modules that left all tokens in another order, where the marks `sequences` count tokens if a batch is not the first."""
+        """The modules that left all tokens in another order; the marks `sequences` count tokens if the batch is not the first mark."""
         moves = [
             move for move in self.moves if move.complete and not move.restored and (not move.whole_entries or "0" in sequences)
         ]
@@ -71,7 +71,7 @@ class MovedTokens:
         return [(ORDER, move.module) for move in moves]
 
     def recorded(self, *tensors: Tensor) -> None:
-        """The tokens of these tensors, wherever an index took them, are the keys of recorded attention."""
+        """Note that the moved tokens of these tensors are the keys of recorded attention."""
         for tensor in tensors:
             label = self.labels.label(tensor)
             for move in (move for origins in (() if label is None else label.origins) for move in origins.moves):
@@ -132,7 +132,7 @@ class MovedTokens:
         if fresh:
             self.moves.append(move)
         known = self.labels.label(output)
-        if step.name in _LAID_OUT and known is not None and touched and placed:  # its rule knows shifts and windows
+        if step.name in _LAID_OUT and known is not None and touched and placed:  # its rule handles shifts and windows
             axes = list(known.axes)
         self.labels.know(output, TensorLabel(tuple(axes), label.position, label.sure, origins=tuple(placed)))
 
@@ -145,9 +145,9 @@ class MovedTokens:
         before: Sequence[Axis],
         settled: set[int],
     ) -> bool:
-        """Note what the dimensions of a result count whose tokens were taken, but for those that are `settled`.
+        """Store the axes of a result with taken tokens, except for `settled` dimensions.
 
-        Returns whether they come in another order.
+        Returns whether the tokens are in another order.
         """
         varying, home = origins.varying, origins.home
         if not varying:
@@ -194,7 +194,7 @@ class MovedTokens:
         self.labels.know(output, TensorLabel(tuple(axes), position, source.sure, origins=tuple(placed)))
 
     def _sources(self, slots: Slots, source: TensorLabel, plain: bool) -> list[Origins]:
-        """The tokens of the numbers that are put along the dimensions in which their slots differ; those that stay in order if `plain`."""
+        """The tokens of the numbers along the dimensions in which their slots differ; if `plain`, also tokens in order."""
         value, offset = slots.value, slots.slots.ndim - slots.value.ndim
         along = {dim - offset for dim, size in enumerate(slots.slots.shape) if size > 1 and dim >= offset}
         result = [origins for origins in source.origins if set(origins.varying) & along]
@@ -207,7 +207,7 @@ class MovedTokens:
     def _arrived(
         self, slots: Slots, origins: Origins, placed: list[Origins], output: Tensor, module: nn.Module, single: bool
     ) -> Axis:
-        """Put tokens into their slots: what the dimension counts then."""
+        """Put tokens into their slots, and return the resulting axis."""
         size, home = output.shape[slots.dim], origins.home
         target = next((origin for origin in placed if origin.home == home and slots.dim in origin.varying), None)
         expected = slots.slots if target is None else target.tokens.flatten()[slots.slots] if len(target.varying) == 1 else None
@@ -239,7 +239,7 @@ class MovedTokens:
         before: dict[int, TensorLabel],
         mixing: Mixing | None,
     ) -> None:
-        """Bring the places of a function's operands to its results."""
+        """Carry the places of a function's operands to its results."""
         label = before.get(id(tensor))
         if step.name in JOINS:
             if not along_tokens(step, before):
@@ -284,7 +284,7 @@ class MovedTokens:
             self._give(output, origins)
 
     def _combine(self, step: FunctionCall, before: dict[int, TensorLabel], mixing: Mixing | None) -> None:
-        """The places of a function that combines its operands number by number, or treats each token for itself."""
+        """Carry places through a function that combines operands element by element, or treats each token separately."""
         at_home = self._meet(step, before, mixing)
         for output in step.outputs:
             for tensor in tensor_operands(step):
@@ -302,7 +302,7 @@ class MovedTokens:
                         self._give(output, Origins(origins.home, tokens, origins.moves))
 
     def _meet(self, step: FunctionCall, before: dict[int, TensorLabel], mixing: Mixing | None) -> list[Axis]:
-        """Find tokens that meet others. Returns the dimensions of which a result has all tokens where they are."""
+        """Find tokens that meet others. Returns the dimensions along which a result has all tokens in order."""
         at_home: list[Axis] = []
         tensors = [tensor for tensor in tensor_operands(step) if id(tensor) in before]
         for tensor in tensors:
@@ -320,7 +320,7 @@ class MovedTokens:
         return at_home
 
     def _mixed_by(self, moves: Sequence[Move]) -> nn.Module:
-        """The module that is named: the one that took all tokens by an index, or one around the function that runs; else the innermost."""
+        """The module to name: one that took all tokens by an index, or that is around the running function; else the innermost."""
         assert self.module is not None
         for move in moves:
             if move.complete or any(self.module is inside for inside in move.module.modules()):
@@ -328,7 +328,7 @@ class MovedTokens:
         return self.module
 
     def _give(self, output: Tensor, origins: Origins) -> None:
-        """Add places to a result, unless its tokens are where they were."""
+        """Add places to a result, unless its tokens are in order."""
         label = self.labels.label(output)
         if label is None or not origins.varying or origins.tokens.ndim != output.ndim or len(label.axes) != output.ndim:
             return
@@ -352,23 +352,23 @@ _LAID_OUT = {"roll", "unfold", "pad"}
 
 
 def _by_tensors(step: FunctionCall) -> bool:
-    """Whether `tensor[index]` has an index of numbers that are not known before the model runs; true of other functions."""
+    """Whether `tensor[index]` has an index of numbers unknown before the model runs; true for other functions."""
     return step.name not in ("__getitem__", "__setitem__") or not is_basic(step.args[1])
 
 
 def _mark(axis: Axis) -> str:
-    """The last mark of a dimension: that of tokens, if entries of a batch come before them."""
+    """The last mark of a dimension: the tokens' mark if batch entries come before them."""
     return next((factor.mark for factor in reversed(axis) if factor.mark), "")
 
 
 def _are_pairs(axes: Axes) -> bool:
-    """Whether numbers are those of pairs of tokens, as scores are, or of single tokens: none has features."""
+    """Whether numbers belong to pairs of tokens, like scores, or to single tokens, without features."""
     marks = [axis_marks(axis) for axis in axes]
     return all(marks) or (len(axes) > 1 and bool(marks[-1]) and any(marks[-1] & mark for mark in marks[:-1]))
 
 
 def _opposite(origins: Origins, tensor: Tensor, other: Tensor, label: TensorLabel) -> tuple[Tensor | None, bool]:
-    """The tokens of another operand along the same dimension, and whether it has them all where they are."""
+    """The tokens of another operand along the same dimension, and whether all of them are in order."""
     for origin in label.origins:
         if origin.home == origins.home:
             return origin.tokens, False

@@ -1,7 +1,7 @@
-"""From which tokens the numbers of a tensor were taken, once a function took tokens by an index.
+"""The tokens from which the numbers of a tensor were taken, after a function took tokens by an index.
 
-`Origins` holds that as whole numbers in the shape of the tensor. A function that lays a tensor out in another way is run on these
-numbers too, so that any sequence of functions is followed exactly: tokens that are sorted, processed and put back are where they were.
+`Origins` holds them as integers in the shape of the tensor. A function that rearranges a tensor also runs on these integers, so any
+sequence of functions is followed exactly: tokens that are sorted, processed and put back are in order again.
 """
 
 import math
@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from overt.lens.capture.token_axes.factors import Axis, Factor
 from overt.lens.storage.tensor_cache import unexpanded
 
-NONE, FAR = -1, 2**62  # no token; a number beyond all tokens. Numbers below NONE name several tokens together
+NONE, FAR = -1, 2**62  # NONE: no token (numbers below it: several tokens together); FAR: larger than all token numbers
 
 
 @dataclass(eq=False)
 class Move:
-    """One function of a `module` that took tokens by an index; `restored` once they are all where they were before.
+    """One function of a `module` that took tokens by an index; `restored` after all of them are in order again.
 
-    It is `complete` if it took as many tokens as there are, and `whole_entries` if it took whole entries of a batch.
+    A move is `complete` if it took as many tokens as there are, and `whole_entries` if it took whole entries of a batch.
     """
 
     module: nn.Module
@@ -35,7 +35,7 @@ class Move:
 class Origins:
     """The token of each number of a tensor: its position along `home`, the dimension that was indexed.
 
-    `tokens` has as many dimensions as the tensor, of size one where the token is the same along a dimension.
+    `tokens` has as many dimensions as the tensor, with size 1 if the token is the same along a dimension.
     """
 
     home: Axis
@@ -44,7 +44,7 @@ class Origins:
 
     @property
     def length(self) -> int:
-        """How many tokens there were."""
+        """The number of tokens along `home`."""
         return math.prod(factor.size for factor in self.home)
 
     @property
@@ -53,9 +53,9 @@ class Origins:
         return [dim for dim, size in enumerate(self.tokens.shape) if size > 1]
 
     def identity(self, several: bool = False) -> int | None:
-        """The dimension along which each token is where it was, or none is; None if there is no such dimension.
+        """The dimension along which each place has its own token or none; None if there is no such dimension.
 
-        Where `several`, each token may be there as often as any other, and a few may be unknown.
+        If `several`, all tokens may occur equally often, and a few may be unknown.
         """
         for dim in self.varying if self.length > 1 else []:
             copies, remainder = divmod(self.tokens.shape[dim], self.length)
@@ -69,18 +69,18 @@ class Origins:
         return None
 
     def restore(self) -> None:
-        """Note that the tokens are all where they were before they were moved."""
+        """Note that all moved tokens are in order again."""
         for move in self.moves:
             move.restored = True
 
     def axis_at(self, dim: int) -> Axis:
-        """What the dimension `dim` counts along which each token is where it was."""
+        """The axis of the dimension `dim`, along which each token is in order."""
         copies = self.tokens.shape[dim] // self.length
         return self.home if copies == 1 else (*self.home, Factor(copies))
 
 
 def token_factors(axis: Axis) -> Axis:
-    """The factors of a dimension up to the last one that counts tokens; those after it are several numbers of each token.
+    """The factors of a dimension up to the last one that counts tokens; later factors count numbers of one token.
 
     >>> [factor.size for factor in token_factors((Factor(2, "0"), Factor(9, "1"), Factor(4)))]
     [2, 9]
@@ -90,7 +90,7 @@ def token_factors(axis: Axis) -> Axis:
 
 
 def counted_along(axis: Axis, dim: int, ndim: int, device: torch.device) -> Tensor:
-    """The number of the token of each place along a dimension that counts `axis`."""
+    """The token number of each place along a dimension that counts `axis`."""
     size, tokens = (math.prod(factor.size for factor in factors) for factors in (axis, token_factors(axis)))
     return counted(size, dim, ndim, device) // (size // tokens)
 
@@ -101,7 +101,7 @@ def counted(length: int, dim: int, ndim: int, device: torch.device) -> Tensor:
 
 
 def shrunk(tokens: Tensor, keep: int | None = None) -> Tensor:
-    """The same with size one in every dimension but `keep` along which the tokens are the same, which is looked at."""
+    """The tokens with size 1 in every dimension, except `keep`, along which they are equal (their values are compared)."""
     tokens = unexpanded(tokens)
     for dim, size in enumerate(tokens.shape):
         if size > 1 and dim != keep and bool((tokens == tokens.narrow(dim, 0, 1)).all()):
@@ -110,7 +110,7 @@ def shrunk(tokens: Tensor, keep: int | None = None) -> Tensor:
 
 
 def reshaped_tokens(tokens: Tensor, shape: Sequence[int], after: Sequence[int]) -> Tensor | None:
-    """The tokens of a tensor of this shape after a reshape; None where its dimensions do not divide.
+    """The tokens of a tensor of this shape after a reshape; None if its dimensions do not divide.
 
     >>> reshaped_tokens(torch.arange(6)[:, None], (6, 8), (2, 3, 4, 2)).shape
     torch.Size([2, 3, 1, 1])
@@ -136,7 +136,7 @@ def reshaped_tokens(tokens: Tensor, shape: Sequence[int], after: Sequence[int]) 
 
 
 def _common_parts(shape: Sequence[int], after: Sequence[int]) -> tuple[list[list[int]], list[int]] | None:
-    """The dimensions of both shapes cut into the same pieces: the pieces of each of the first, and how many each of the second joins."""
+    """Both shapes cut into common pieces: the pieces of each first dimension, and how many pieces each second dimension joins."""
     split: list[list[int]] = [[] for _ in shape]
     left = [(dim, size) for dim, size in enumerate(shape) if size != 1]
     if math.prod(shape) != math.prod(after) or 0 in shape:
@@ -160,27 +160,27 @@ def _common_parts(shape: Sequence[int], after: Sequence[int]) -> tuple[list[list
 
 
 def one_or_several(low: Tensor, high: Tensor) -> Tensor:
-    """The token of each place, of which these are the lowest and the highest: none, one, or several, which get a number of their own."""
+    """The token of each place from its lowest and highest: none, one, or a separate number for several tokens."""
     several = NONE - 1 - torch.arange(low.numel(), device=low.device).view(low.shape)
     return torch.where(low == FAR, NONE, torch.where(low == high, low, several))
 
 
 def lowest(tokens: Tensor) -> Tensor:
-    """The tokens with a high number in the place of none."""
+    """The tokens with FAR in place of NONE."""
     return torch.where(tokens == NONE, FAR, tokens)
 
 
 def highest(tokens: Tensor) -> Tensor:
-    """The tokens with a low number in the place of none."""
+    """The tokens with a low number in place of NONE."""
     return torch.where(tokens == NONE, -FAR, tokens)
 
 
 def are_several(tokens: Tensor) -> bool:
-    """Whether some are several tokens together."""
+    """Whether some places hold several tokens."""
     return bool((tokens < NONE).any())
 
 
 def replayed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result of one of torch's functions of layout for whole numbers."""
+    """The result of one of torch's rearranging functions for integers."""
     with torch._C.DisableTorchFunction():
         return func(*args, **kwargs)

@@ -1,12 +1,12 @@
 """Which dimensions of a model's tensors count tokens, tracked from function to function, and which functions mix tokens.
 
 A function mixes tokens if it sums, scans, convolves or transforms along a dimension that counts them, or combines different tokens in
-arithmetic. Attention does so too: the caller excludes its product of weights and values.
+arithmetic. Attention also does; the caller excludes its product of weights and values.
 
-Tokens begin at an embedding, at a convolution (its positions), and at any tensor from outside the model: all dimensions but the last
-count them. A batch is marked too, which does no harm, because models do not sum over it.
+Tokens begin at an embedding, at a convolution (its positions), and at any tensor from outside the model: all dimensions except the last
+count them. A batch is also marked, which does no harm, because models do not sum over it.
 
-Normalisation and pooling are no mixing here: they take statistics of tokens, and give one number or vector for all of them.
+Normalisation and pooling do not count as mixing: they take statistics of tokens, and return one number or vector for all of them.
 
 Sizes do not show which dimension counts tokens, because a length may equal a width; a second run of a layer with other tokens would change
 caches, counters and hooks. After a function without a rule a result is not `sure`: what depends on it is recorded or listed as missing.
@@ -37,22 +37,22 @@ class TokenAxes(TensorLabels):
         super().__init__()
         self.inputs: frozenset[int] = frozenset()
         self.moved: MovedTokens = MovedTokens(self)
-        self.sequences: set[str] = set()  # the marks of dimensions along which the model attends
+        self.sequences: set[str] = set()  # marks of the dimensions along which the model attends
 
     def begin(self, args: tuple[Any, ...]) -> None:
-        """The model begins, with these arguments."""
+        """Begin a run of the model with these arguments."""
         self.inputs = frozenset(id(leaf) for leaf in tree_leaves(args) if isinstance(leaf, Tensor))
         self.moved.begin(self.inputs)
         self.sequences = set()
 
     def in_another_order(self) -> list[tuple[Mixing, nn.Module]]:
-        """The model ended: the modules that left its tokens in another order."""
+        """The modules that left the tokens in another order, after the model ended."""
         return self.moved.in_another_order(self.sequences)
 
     def observe(
         self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, module: nn.Module
     ) -> Mixing | None:
-        """Track one function. Returns how it mixed tokens, if it did. Tensors of `module`, the innermost one that runs, are no inputs."""
+        """Track one function. Returns how it mixed tokens, or None. Tensors of the innermost running `module` are not inputs."""
         step = FunctionCall(plain(name), func, args, kwargs, output)
         if not step.outputs and step.name != "__setitem__":
             return None
@@ -76,7 +76,7 @@ class TokenAxes(TensorLabels):
         return mixing
 
     def _attends(self, step: FunctionCall) -> None:
-        """Note what counts the tokens of attention: the queries of torch's functions, and what a softmax normalises over."""
+        """Note the marks of attention's tokens: the queries of torch's functions, and the dimension of a softmax."""
         dim = {"scaled_dot_product_attention": -2, "multi_head_attention_forward": 0, "softmax": -1}.get(step.name)
         tensor = None if dim is None else step.argument(0, "query" if step.name != "softmax" else "input")
         if dim is not None and isinstance(tensor, Tensor) and tensor.ndim > 1:
@@ -90,7 +90,7 @@ class TokenAxes(TensorLabels):
         self.know(output, label._replace(sure=sure, constant=all(item.constant for _, item in operands)))
 
     def counts_tokens(self, tensor: Tensor, dim: int) -> bool:
-        """Whether a dimension of a tensor counts tokens, as far as is known."""
+        """Whether a dimension of a tensor is known to count tokens."""
         label = self.label(tensor)
         return label is not None and len(label.axes) == tensor.ndim and bool(axis_marks(label.axes[dim]))
 
@@ -100,7 +100,7 @@ class TokenAxes(TensorLabels):
         return label is None or not label.sure or self.counts_tokens(tensor, dim)
 
     def parts_of_input(self, tensor: Tensor) -> str | None:
-        """A note on a tensor (B, ..., tokens, D) whose batch entries are parts of one input, as windows are; else None."""
+        """A note on a tensor (B, ..., tokens, D) whose batch entries are parts of one input, such as windows; else None."""
         axes = self.axes(tensor)
         if len(axes) < 3:
             return None
@@ -118,11 +118,10 @@ class TokenAxes(TensorLabels):
         return text + (f", of an input shifted by {_grid(shifts)}" if all(shifts) else "")
 
     def _from_outside(self, name: str, tensor: Tensor, module: nn.Module) -> TensorLabel:
-        """A tensor that no function made: of what the model was called with, all dimensions but the last count tokens.
+        """The label of a tensor that no function made: all dimensions of the model's arguments except the last count tokens.
 
-        Tensors of a module count nothing. Any other tensor was passed by name, or is a cache, or comes from a kernel that torch's
-        functions do not show: its tokens are the last dimension but one, unless the first function reshapes its heads, so that they
-        may be another one.
+        Tensors of a module count nothing. Any other tensor was passed by name, is a cache, or comes from a kernel that torch's
+        functions do not show: its last dimension but one counts tokens, unless the first function reshapes its heads.
         """
         if isinstance(tensor, nn.Parameter) or _holds(module, tensor):
             return TensorLabel(unmarked(tensor.shape), constant=True)

@@ -1,4 +1,4 @@
-"""Functions that put numbers into places that an index names: into which place each of them goes."""
+"""The places of numbers in functions that put them where an index says."""
 
 from typing import Any, NamedTuple
 
@@ -16,9 +16,9 @@ PUTS = _ADDED | _SCATTERED | {"index_put", "__setitem__", "masked_scatter", "seg
 
 
 class Slots(NamedTuple):
-    """Into which places of dimension `dim` of `target` the numbers of `value` go; `slots` has as many dimensions as `value`.
+    """The places in dimension `dim` of `target` for the numbers of `value`; `slots` has as many dimensions as `value`.
 
-    `apart` says that the other dimensions of value and target are the same ones, `added` that they join what is there.
+    `apart` is true if value and target share the other dimensions, `added` if the numbers are added to the target's.
     """
 
     target: Tensor
@@ -30,7 +30,7 @@ class Slots(NamedTuple):
 
 
 def put(step: FunctionCall) -> list[Slots]:
-    """Where a function puts the numbers of a tensor, for each dimension that an index names; nothing for other functions."""
+    """The slots of a function that puts a tensor's numbers, for each indexed dimension; empty for other functions."""
     if step.name in _ADDED or step.name in _SCATTERED:
         return _along(step)
     if step.name in ("index_put", "__setitem__"):

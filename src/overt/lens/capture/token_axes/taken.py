@@ -1,6 +1,6 @@
-"""Functions that take tokens by an index: where each token of the result was before.
+"""Functions that take tokens by an index: the earlier place of each token of the result.
 
-Each is run on the numbers of the tokens, in as few dimensions as it reads. Sorting is taking by the indices that it returns.
+Each function runs on the token numbers, in as few dimensions as it reads. Sorting takes tokens by the indices that it returns.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def by_entries(tokens: Tensor, shape: torch.Size, index: Any) -> Tensor:
 
 def by_indices(tokens: Tensor, dim: int, index: Tensor) -> Tensor:
     """The tokens that `gather` takes along a dimension."""
-    index, sizes = shrunk(index, keep=dim), list(tokens.shape)  # it may be repeated for each feature
+    index, sizes = shrunk(index, keep=dim), list(tokens.shape)  # the index may be repeated for each feature
     for entry in range(tokens.ndim):
         if entry != dim and sizes[entry] > 1:
             tokens = tokens.narrow(entry, 0, min(sizes[entry], index.shape[entry]) if index.shape[entry] > 1 else sizes[entry])
@@ -60,7 +60,7 @@ def _index_select(step: FunctionCall, tensor: Tensor) -> Taking:
 
 
 def _lookup(step: FunctionCall, tensor: Tensor) -> Taking:
-    """An embedding whose table is the tokens."""
+    """An embedding whose table holds the tokens."""
     return lambda tokens, _: tokens[:, 0][step.argument(0, "input")][..., None]
 
 
@@ -80,7 +80,7 @@ def _sorted(step: FunctionCall, tensor: Tensor) -> Taking | None:
 
 
 def _along(number: int, name: str) -> Callable[[FunctionCall, Tensor], Taking | None]:
-    """A function that is run on the tokens as it is, in the dimensions that it names."""
+    """A function that runs unchanged on the tokens, in the dimensions that it names."""
 
     def make(step: FunctionCall, tensor: Tensor) -> Taking | None:
         default = {"fliplr": 1, "flipud": 0}.get(step.name)
@@ -105,7 +105,7 @@ def _unfold(step: FunctionCall, tensor: Tensor) -> Taking | None:
 def _window_tokens(step: FunctionCall, tokens: Tensor, shape: torch.Size) -> Tensor:
     """The tokens (1, C · windows, positions) of the patches of pictures (B, C, H, W)."""
     picture = tokens.reshape(-1, *tokens.shape[-2:])[:1].expand(1, *shape[-2:])[None] + 1
-    windows = replayed(step.func, (picture.double(), *step.args[1:]), step.kwargs).long() - 1  # padding is 0 here, and no token
+    windows = replayed(step.func, (picture.double(), *step.args[1:]), step.kwargs).long() - 1  # padding becomes −1: no token
     windows = windows.repeat(1, shape[-3], 1)
     return windows[0] if len(shape) == 3 else windows
 
@@ -128,7 +128,7 @@ def _replay(step: FunctionCall, tokens: Tensor, shape: torch.Size, dims: set[int
     return unexpanded(replayed(step.func, (tokens.expand(sizes), *step.args[1:]), step.kwargs))
 
 
-# How each function takes numbers from a tensor; None where it does not.
+# TAKING: how each function takes numbers from a tensor; None if it does not.
 TAKING: dict[str, Callable[[FunctionCall, Tensor], Taking | None]] = {
     "__getitem__": _entries,
     "index_select": _index_select,
