@@ -1,7 +1,7 @@
-"""Attention over a list of edges: weights of single pairs of a query and a key, as graphs and neighbourhoods have them.
+"""Attention over a list of edges: weights of single pairs of a query and a key, as in graphs and neighbourhoods.
 
-Values that an index gathered are multiplied with weights, and summed over the neighbours of each query or into the places of their
-queries. Both come to the same list: for each edge a query, a key and a weight. An edge that comes twice has the sum of both weights.
+Values that an index gathered are multiplied by weights, and summed over the neighbours of each query or into the places of their
+queries. Both give the same list: for each edge a query, a key and a weight. An edge that occurs twice has the sum of both weights.
 """
 
 import math
@@ -26,7 +26,7 @@ from overt.lens.capture.written_out.weighted import TOLERANCE, call_of_weights
 
 @piece
 class LogEdgeWeights(Bias):
-    """The logarithms of weights that are given edge by edge; −inf between tokens without an edge.
+    """The logarithms of weights stored edge by edge; −inf between tokens without an edge.
 
     `weights` (..., E) may have batch and heads; `query` and `key` (..., E) are the positions of each edge's ends.
 
@@ -41,7 +41,7 @@ class LogEdgeWeights(Bias):
     trailing: ClassVar[dict[str, int] | None] = {"weights": 1, "query": 1, "key": 1}
 
     def bind(self, leading: int, queries: int, keys: int) -> "Bias":
-        """The same: edges name their ends."""
+        """The bias unchanged, because edges name their ends."""
         return self
 
     def block(self, rows: Tensor, keys: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class LogEdgeWeights(Bias):
 
 @dataclass(frozen=True, eq=False)
 class EdgeSum:
-    """Weights (B, H, E) of edges times the values (B, H, K, D) of their keys, and the output (B, H, Q, D); H may be missing.
+    """Weights (B, H, E) of edges, the values (B, H, K, D) of their keys, and the summed output (B, H, Q, D); H may be missing.
 
     `query` and `key` (B or 1, E) are the ends of the edges. `owner` is the module that made the weights.
     """
@@ -83,7 +83,7 @@ class EdgeSum:
     scores: None = None
 
     def call(self, masks: MaskReader) -> tuple[Call, bool]:
-        """The call with the weights themselves, and that query and key are not in it."""
+        """The call with the weights themselves, and False because it has no query and key."""
         weights = self.weights.detach().to(torch.promote_types(self.weights.dtype, torch.float32))
         ends = (part if self.value.ndim < 4 else part.unsqueeze(-2) for part in (self.query, self.key))
         return call_of_weights(self.output.shape, self.value, LogEdgeWeights(weights, *ends)), False
@@ -94,7 +94,7 @@ def over_neighbours(
 ) -> EdgeSum | Mixing | None:
     """Weights (..., Q, k) of gathered neighbours, summed with their values, as edges; None if several queries share their keys.
 
-    `label` is that of the values, `dim` the dimension of the weights that counts neighbours; `undropped` are the weights before dropout.
+    `label` is the values' label, `dim` the dimension of the weights that counts neighbours; `undropped` are the weights before dropout.
     """
     mine, others, value = multiplied.sides(weights)
     output, key = multiplied.letters[2], mine[dim]
@@ -125,7 +125,7 @@ def over_neighbours(
     edges = [*query, key]
     count = size(edges)
     tokens = _key_numbers(origins, others, [*batch, *edges])
-    # A batch, the first dimension, stays of size one where it has no say.
+    # A batch, the first dimension, keeps size 1 if the tokens do not depend on it.
     tokens = tokens.expand(len(tokens), *(sizes[letter] for letter in (*batch, *edges)[1:])).reshape(-1, count)
     lead = (size(batch), size(heads))
     spread = _spread(weights, mine, [*batch, *heads, *edges], sizes).reshape(*lead, count)
@@ -186,12 +186,12 @@ def _summed(
     heads: bool,
     undropped: Tensor | None = None,
 ) -> EdgeSum | Mixing | None:
-    """The sum over edges, if it is what the model computed: weights (B, H, E), ends (B or 1, E), values (B, H, E, D)."""
+    """The sum over edges, if it equals the model's output: weights (B, H, E), ends (B or 1, E), values (B, H, E, D)."""
     weights, gathered = weights.detach(), gathered.detach()
     if bool((weights < 0).any()) or bool((key < NONE).any()):
         return None
     there = key >= 0
-    # Padding has a place of its own behind the keys.
+    # Padding gets its own place after the keys.
     index = torch.where(there, key, keys)[:, None, :, None].expand(gathered.shape)
     masked = torch.where(there[:, None, :, None], gathered, 0)
     value = gathered.new_zeros(*gathered.shape[:2], keys + 1, gathered.shape[-1])
@@ -218,7 +218,7 @@ def _summed(
 
 
 def _notes(rows: Tensor, query: Tensor, weights: Tensor, there: Tensor) -> tuple[str, ...]:
-    """What a reader has to know: that an index chooses each query's keys, and where rows do not sum to one."""
+    """Notes for a reader: an index chooses each query's keys, and some rows do not sum to one."""
     notes = [f"attention over {weights.shape[-1]} edges: an index chooses the keys of each query, and all others have weight 0"]
     reached = torch.zeros_like(rows, dtype=torch.bool)
     reached.scatter_(-1, query[:, None].expand(weights.shape), torch.ones_like(weights, dtype=torch.bool))
@@ -233,7 +233,7 @@ def _notes(rows: Tensor, query: Tensor, weights: Tensor, there: Tensor) -> tuple
 
 
 def _numbers(positions: Tensor, ends: Tensor) -> Tensor:
-    """The index among these positions of each end of an edge, or −1."""
+    """The index of each edge's end among these positions, or −1."""
     size = 1 + max(int(part.max()) if part.numel() else 0 for part in (positions, ends))
     numbers = ends.new_full((size,), -1)
     numbers[positions] = torch.arange(len(positions), device=ends.device)
@@ -241,7 +241,7 @@ def _numbers(positions: Tensor, ends: Tensor) -> Tensor:
 
 
 def _by_entry(origins: Origins, dim: int | None) -> Origins:
-    """Places along batch and tokens joined as places along the tokens of each entry, if none is of another entry."""
+    """Places along joined batch and tokens as places along each entry's tokens, if no place belongs to another entry."""
     if dim is None or len(origins.home) != 2 or origins.home[0].mark != "0":
         return origins
     entries, length = origins.home[0].size, origins.home[1].size
@@ -257,7 +257,7 @@ def _total(origins: list[Origins]) -> int:
 
 
 def _key_numbers(origins: list[Origins], letters: Sequence[Any], wanted: Sequence[Any]) -> Tensor:
-    """The number of the key of each edge, with its dimensions in this order, of size one where they have no say."""
+    """The key number of each edge, with its dimensions in the `wanted` order, of size 1 if the number does not depend on them."""
     total: Tensor | None = None
     for origin in origins:
         tokens = origin.tokens.squeeze([dim for dim, letter in enumerate(letters) if letter not in wanted])
@@ -268,5 +268,5 @@ def _key_numbers(origins: list[Origins], letters: Sequence[Any], wanted: Sequenc
 
 
 def _spread(tensor: Tensor, letters: str, wanted: list[str], sizes: dict[str, int]) -> Tensor:
-    """A tensor with its dimensions in this order, repeated along those that it lacks."""
+    """A tensor with its dimensions in the `wanted` order, repeated along missing ones."""
     return arranged(tensor, letters, wanted).expand([sizes[letter] for letter in wanted])

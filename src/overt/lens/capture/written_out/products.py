@@ -1,4 +1,4 @@
-"""Products as models write them (@, bmm, baddbmm, einsum, linear, or multiplied and summed), with a letter for each dimension."""
+"""The products in models' code (@, bmm, baddbmm, einsum, linear, or multiply and sum), with a letter for each dimension."""
 
 from collections.abc import Sequence
 from string import ascii_letters
@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-CallArguments = tuple[tuple[Any, ...], dict[str, Any]]  # of a function, by position and by name
+CallArguments = tuple[tuple[Any, ...], dict[str, Any]]  # a function's arguments by position and by name
 
 _ELLIPSIS = "ABCDEFGH"
-# The names of torch's arguments, for those functions whose arguments are distinguished here.
+# _ORDER: the names of torch's arguments, for functions whose arguments this module distinguishes.
 _ORDER = {
     "softmax": ("input", "dim"),
     "log_softmax": ("input", "dim"),
@@ -42,7 +42,7 @@ class Product(NamedTuple):
     added: Tensor | None = None
 
     def scores(self) -> tuple[Tensor, Tensor] | None:
-        """Query (..., Q, D) and key (..., K, D), where the output is (..., Q, K)."""
+        """Query (..., Q, D) and key (..., K, D), if the output is (..., Q, K)."""
         left, right, output = self.letters
         summed = _only(letter for letter in left if letter in right and letter not in output)
         if summed is None or len(output) < 2 or output[-2] in right or output[-1] in left:
@@ -53,7 +53,7 @@ class Product(NamedTuple):
         return None if queries is None or keys is None else (queries, keys)
 
     def summed_over(self, weights: Tensor, dim: int) -> tuple[Tensor, int] | None:
-        """The other operand and its dimension that is summed together with this one of the weights; None if that is not summed."""
+        """The other operand and its dimension summed with dimension `dim` of the weights; None if `dim` is not summed."""
         mine, others, value = self.sides(weights)
         letter = mine[dim]
         return None if letter in self.letters[2] or letter not in others else (value, others.index(letter))
@@ -61,7 +61,7 @@ class Product(NamedTuple):
     def weighted(self, weights: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor] | None:
         """Weights (..., Q, K), value (..., K, E) and output (..., Q, E), whichever operand the weights are.
 
-        `dim` is the dimension of the weights that counts keys. Weights without queries are those of one.
+        `dim` is the dimension of the weights that counts keys. Weights without a dimension of queries belong to one query.
         """
         mine, others, value = self.sides(weights)
         output, key = self.letters[2], mine[dim]
@@ -85,13 +85,13 @@ class Product(NamedTuple):
         return (first, second, third) if query else (first.unsqueeze(-2), second, third.unsqueeze(-2))  # type: ignore[union-attr,return-value]
 
     def sides(self, weights: Tensor) -> tuple[str, str, Tensor]:
-        """The letters of the weights, those of the other operand, and that operand."""
+        """The letters of the weights, the letters of the other operand, and the other operand."""
         left, right, _ = self.letters
         return (left, right, self.right) if weights is self.left else (right, left, self.left)
 
 
 def product(name: str, operands: list[Any], output: Tensor) -> Product | None:
-    """What a call of one of these functions multiplies; None where it is no such call, or not of two operands."""
+    """The product that a function computes; None for other functions, or without two operands."""
     if name in ("linear", "addmm", "addbmm"):
         return None
     tensors, letters = operand_letters(name, operands, output)
@@ -107,14 +107,14 @@ def product(name: str, operands: list[Any], output: Tensor) -> Product | None:
 
 
 def multiplied_and_summed(left: Tensor, right: Tensor, dim: int, output: Tensor) -> Product:
-    """The product that `(left * right).sum(dim)` is, where `output` has that dimension no more."""
+    """The product `(left * right).sum(dim)`, whose `output` lacks the dimension."""
     ndim = max(left.ndim, right.ndim)
     names = ascii_letters[:ndim]
     operands = []
     for tensor, other in ((left, right), (right, left)):
         sizes = [tensor.shape[dim] if -dim <= tensor.ndim else 0 for dim in range(-ndim, 0)]
         others = [other.shape[dim] if -dim <= other.ndim else 0 for dim in range(-ndim, 0)]
-        # A dimension of one next to a longer one is repeated: the product knows it as missing.
+        # A dimension of size 1 next to a longer one is repeated, so the product treats it as missing.
         repeated = [dim for dim in range(ndim) if sizes[dim] == 1 and others[dim] > 1]
         letters = "".join(names[dim] for dim in range(ndim) if sizes[dim] and dim not in repeated)
         operands.append((tensor.squeeze([item - ndim for item in repeated]) if repeated else tensor, letters))
@@ -123,7 +123,7 @@ def multiplied_and_summed(left: Tensor, right: Tensor, dim: int, output: Tensor)
 
 
 def operand_letters(name: str, operands: list[Any], output: Tensor) -> tuple[list[Tensor], list[str]]:
-    """The tensors that a call multiplies, and the letters of each and of the output; nothing where these are not known."""
+    """The tensors that a call multiplies, and the letters of each tensor and of the output; empty if they are unknown."""
     if name == "einsum":
         equation, *tensors = operands
         letters = _einsum_letters(equation, tensors, output) if isinstance(equation, str) else None
@@ -150,7 +150,7 @@ def operand_letters(name: str, operands: list[Any], output: Tensor) -> tuple[lis
 
 
 def arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """What a function was given, in torch's order, None where nothing was; lists of operands opened."""
+    """A function's arguments in torch's order, None for missing ones, with lists of operands flattened."""
     operands = list(args)
     if kwargs and plain(name) in _ORDER:
         operands += [kwargs.get(item) for item in _ORDER[plain(name)][len(args) :]]
@@ -160,7 +160,7 @@ def arguments(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[
 
 
 def plain(name: str) -> str:
-    """The name of a function without the mark of writing in place: `mul_` is mul."""
+    """The name of a function without the suffix of in-place functions: `mul_` is mul."""
     return name if name.startswith("__") else name.rstrip("_")
 
 
@@ -169,7 +169,7 @@ def _operands(operands: Any) -> bool:
 
 
 def _einsum_letters(equation: str, tensors: list[Tensor], output: Tensor) -> list[str] | None:
-    """The letters of each operand and the output, an ellipsis spelled out; None where no output is written."""
+    """The letters of each operand and the output, with ellipses expanded; None if the equation names no output."""
     inputs, arrow, out = equation.replace(" ", "").partition("->")
     if not arrow or inputs.count(",") != len(tensors) - 1:
         return None
@@ -184,7 +184,7 @@ def _einsum_letters(equation: str, tensors: list[Tensor], output: Tensor) -> lis
 
 
 def arranged(tensor: Tensor, letters: Sequence[Any], wanted: Sequence[Any]) -> Tensor:
-    """The tensor with its dimensions in this order, 1 for those that it lacks.
+    """The tensor with its dimensions in the `wanted` order, missing ones with size 1.
 
     >>> import torch
     >>> arranged(torch.ones(2, 3), "ab", "bca").shape
@@ -197,7 +197,7 @@ def arranged(tensor: Tensor, letters: Sequence[Any], wanted: Sequence[Any]) -> T
 
 
 def _arranged(tensor: Tensor, letters: str, wanted: str) -> Tensor | None:
-    """The same; None if the tensor has other dimensions too."""
+    """`arranged`, but None if the tensor also has other dimensions."""
     return None if set(letters) - set(wanted) else arranged(tensor, letters, wanted)
 
 

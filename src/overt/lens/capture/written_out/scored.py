@@ -1,4 +1,4 @@
-"""Scores that a model writes out, from the product of query and key to where they become weights."""
+"""Scores that a model writes out, from the product of query and key to the function that turns them into weights."""
 
 import math
 from dataclasses import dataclass, replace
@@ -14,15 +14,15 @@ from overt.attention.scores import Dot
 from overt.lens.capture.ranges import MaskReader, MaskReading
 
 SAME = {"to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "clone", "detach"}
-MASKED = -9.9e3  # a score this low, or lower, has no weight in a softmax: models write −1e4, which is −9984 in bfloat16
+MASKED = -9.9e3  # MASKED: a score at most this is masked; models write −1e4, which is −9984 in bfloat16
 SHAPED = {"view", "reshape", "unflatten", "flatten", "unsqueeze", "squeeze", "__getitem__"}
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores on their way to a softmax: scale · query · key + added, in the shapes that the model multiplied.
+    """Scores on their way to a softmax: scale · query · key + added, in the shapes of the model's product.
 
-    `among_tokens` says that both their queries and their keys are tokens, as far as is known. A product with parameters is not.
+    `among_tokens` is true if queries and keys are tokens, as far as is known; it is false for a product with parameters.
     `zeroed` marks scores that the model multiplied with the zeros of a mask: a low number that is added next masks them.
     """
 
@@ -34,7 +34,7 @@ class Scores:
     zeroed: Tensor | None = None
 
     def after(self, name: str, operands: list[Any], position: int, output: Tensor) -> "Scores | None":
-        """The scores after one more function, whose argument at `position` they are; None if that is unknown."""
+        """The scores after one more function, which gets them as argument `position`; None if its effect is unknown."""
         if (
             name in SAME
             or (name == "log_softmax" and operands[1] in (-1, output.ndim - 1))
@@ -51,7 +51,7 @@ class Scores:
         return self._combined(name, operands[1 - position], position) if simple else None
 
     def _combined(self, name: str, other: Any, position: int) -> "Scores | None":
-        """The scores after a function of them and one other number or tensor."""
+        """The scores after a function of the scores and one other number or tensor."""
         number = _number(other)
         if name in ("mul", "div") and number:
             factor = number if name == "mul" else 1 / number
@@ -63,10 +63,10 @@ class Scores:
         if name in ("add", "sub") and position == 0 and number is not None:
             return self  # one number added to all scores does not change a softmax
         floor = name in ("max", "maximum", "clamp", "clamp_min") and number is not None and number <= MASKED
-        return self if floor else None  # a floor that only masked scores are below
+        return self if floor else None  # a floor that only masked scores reach
 
     def _with(self, other: Tensor) -> "Scores | None":
-        """The scores and a tensor. What a mask has made zero, and is low then, is masked."""
+        """The scores plus a tensor. Scores that a mask has zeroed are masked if the tensor is low there."""
         if self.zeroed is None:
             return replace(self, added=(*self.added, other))
         filled = replace(self, zeroed=None)._filled(self.zeroed, other)
@@ -82,7 +82,7 @@ class Scores:
         return replace(self, added=(*self.added, torch.where(masked, floor, torch.zeros_like(floor))))
 
     def call(self, like: Tensor, value: Tensor, masks: MaskReader) -> Call:
-        """The call of attention with these scores, where `like` are its weights (..., Q, K)."""
+        """The call of attention with these scores; `like` are its weights (..., Q, K)."""
         query, key, *added = (_shaped(tensor, like) for tensor in (self.query, self.key, *self.added))
         mask, bias = None, None
         for tensor in added:
@@ -101,7 +101,7 @@ def _number(value: Any) -> float | None:
 
 
 def _shaped(tensor: Tensor, like: Tensor) -> Tensor:
-    """The tensor with its leading dimensions as `like` has them: B·H in two, the heads of groups in one."""
+    """The tensor with the leading dimensions of `like`: B·H split in two, or heads of groups joined to one."""
     if tensor.ndim > like.ndim == 4:
         return tensor.flatten(1, -3)
     merged = tensor.ndim == 3 and like.ndim == 4 and tensor.shape[0] == like.shape[0] * like.shape[1]

@@ -1,14 +1,14 @@
 """Attention that a model writes out itself, scores → softmax → product with the values, tracked from function to function.
 
-The result of a softmax is tracked until it is multiplied with the values, in a matrix product or element by element before a sum: this
-is attention with these weights. Where query and key are unknown, it is attention only if the sum is over tokens: a router's choice
-among experts, or a mixture of layers, is not attention.
+The result of a softmax is tracked until it is multiplied by the values, in a matrix product or element by element before a sum: this
+is attention with these weights. With unknown query and key it is attention only if the sum is over tokens: a router's choice among
+experts, or a mixture of layers, is not attention.
 
 Scores of tokens against tokens that another function turns into weights (a sigmoid, a squared relu, sparsemax) are tracked in the
-same way. A gate is different: its scores are a product with parameters, and it is multiplied with its values element by element.
+same way. A gate is different: its scores are a product with parameters, and it is multiplied by its values element by element.
 
-The scores are tracked too, from the product of query and key on. If only scales, masks and biases follow, they give the complete
-call; otherwise the weights themselves are recorded.
+The scores are also tracked, beginning with the product of query and key. If only scales, masks and biases follow, they give the
+complete call; otherwise the weights themselves are recorded.
 """
 
 import math
@@ -31,17 +31,17 @@ from overt.lens.capture.written_out.weighted import NONLINEAR, WeightedSum, Weig
 
 Heads = Callable[[], int | None]
 
-_REMEMBERED = 64  # tensors that are tracked at once; the oldest are dropped
+_REMEMBERED = 64  # _REMEMBERED: the most tensors tracked at once; the oldest are dropped
 _OTHER_PRODUCTS = {"einsum", "tensordot", "addmm", "addbmm"}
 _REARRANGED = {"pad", "as_strided", "cat", "stack", "roll", "index_select", "gather", "take_along_dim"}
 
-_LINEAR = {"where", "masked_fill", "div"}  # of these a product of query and key may still be no weights
+_LINEAR = {"where", "masked_fill", "div"}  # _LINEAR: a product of query and key may not be weights yet after these functions
 _IN_ANOTHER_ORDER = "softmax and product with the values are written out in an order that is not recognised"
 
 
 @dataclass(frozen=True, eq=False)
 class ElementwiseProduct:
-    """Weights multiplied with values element by element; a sum over the keys completes the attention."""
+    """Weights multiplied by values element by element; a sum over the keys completes the attention."""
 
     weights: Tensor
     value: Tensor
@@ -51,15 +51,15 @@ class ElementwiseProduct:
 
 @dataclass(frozen=True)
 class Exponentials:
-    """Exponentials of unknown scores, which become weights when they are divided by their sum.
+    """Exponentials of unknown scores, which become weights after division by their sum.
 
-    With a dimension they are logarithms of weights along it instead, which become weights by another exponential.
+    With a dimension these are logarithms of weights along it instead, which become weights by an exponential.
     """
 
     dim: int | None = None
 
     def after(self, name: str, operands: list[Any], tracked: Tensor, output: Tensor) -> "Weights | Exponentials | None":
-        """What they are after one more function."""
+        """The exponentials or weights after one more function, or None."""
         if name in SAME or (name in ("mul", "masked_fill", "where") and output.shape == tracked.shape):
             return self
         if name == "exp" and self.dim is not None:
@@ -74,7 +74,7 @@ class Exponentials:
 
 
 class Unrecorded(NamedTuple):
-    """Attention over edges that is not recorded, and the module that made its weights."""
+    """Attention over edges that cannot be recorded, and the module that made its weights."""
 
     mixing: Mixing
     owner: nn.Module | None
@@ -92,12 +92,12 @@ class WrittenOut:
     """Tracks scores and weights through the functions that a model calls."""
 
     def __init__(self, tokens: TokenAxes, in_registry: Callable[[], bool] = lambda: False):
-        self.in_registry = in_registry  # whether a function of transformers' registry runs, which does nothing but attend
+        self.in_registry = in_registry  # whether a function of transformers' registry runs, which only attends
         self.known: dict[int, tuple[weakref.ref[Tensor], Scores | Weights | ElementwiseProduct | Exponentials]] = {}
         self.tokens = tokens
 
     def before(self, name: str, operands: list[Any]) -> Tensor | None:
-        """The tracked tensor among the operands of the next function; a copy, if dropout is going to write to it."""
+        """The tracked tensor among the operands of the next function; a copy if in-place dropout will change it."""
         tracked = next(
             (operand for operand in operands if isinstance(operand, Tensor) and self._tracked_as(operand) is not None), None
         )
@@ -108,9 +108,9 @@ class WrittenOut:
     def observe(
         self, name: str, func: Any, call: CallArguments, before: Tensor | None, output: Any, heads: Heads
     ) -> Attention | str | None:
-        """Track one function, called with (args, kwargs). Returns the attention that it completes, why that cannot be recorded, or None.
+        """Track one function, called with (args, kwargs). Returns the attention that it completes, or the obstacle, or None.
 
-        `before` is the result of the method of that name, `heads` how many heads the module that runs has.
+        `before` is the result of the method of this name, `heads` the number of heads of the running module.
         """
         name, operands = plain(name), arguments(name, *call)
         if before is not None and name in SPLITS and isinstance(output, list | tuple):
@@ -145,7 +145,7 @@ class WrittenOut:
         self._track(output, Weights.along(output, dim, scores if isinstance(scores, Scores) and last else None))
 
     def _split(self, operands: list[Any], call: CallArguments, outputs: Any) -> None:
-        """The parts of weights, each with the keys that it has."""
+        """Track the parts of weights, each with its keys."""
         known = self._tracked_as(operands[0])
         args, kwargs = call
         dim = args[2] if len(args) > 2 else kwargs.get("dim", 0)
@@ -204,10 +204,10 @@ class WrittenOut:
         )
 
     def _attends(self, known: Weights, tensor: Tensor, summed: list[tuple[int, Tensor, int]], sure: bool = True) -> bool:
-        """Whether weights that meet values are attention: by their scores, or because what they are summed over are tokens.
+        """Whether weights that meet values are attention: by their scores, or because the sum is over tokens.
 
-        `summed` are the dimensions of the weights that are summed over, each with the values and their dimension, and it is `sure` if
-        these are the keys.
+        `summed` lists the summed dimensions of the weights, each with the values and their dimension; `sure` is true if these are the
+        keys.
         """
         by_softmax = known.made_by[0] == "softmax"
         if by_softmax and tensor.ndim > 2 and self.in_registry():
@@ -216,12 +216,12 @@ class WrittenOut:
             return True
         if not sure and not (by_softmax and tensor.ndim > 2):
             return False
-        # Two dimensions may be a classifier's answer as well: there it has to be known that tokens are summed over.
+        # Two dimensions may also be a classifier's answer, so the sum must be known to be over tokens.
         counted = self.tokens.counts_tokens if len(known.leading) < 1 else self.tokens.may_count_tokens
         return any(counted(tensor, dim) or counted(value, over) for dim, value, over in summed)
 
     def _are_token_weights(self, known: Weights, tensor: Tensor) -> bool:
-        """Whether weights are those of tokens, as their scores or their dimension of keys tell."""
+        """Whether weights belong to tokens, by their scores or their dimension of keys."""
         dims = known.dims(tensor) or (range(tensor.ndim) if known.total > 1 else [])
         return known.scores is not None or any(self.tokens.may_count_tokens(tensor, dim) for dim in dims)
 
@@ -261,7 +261,7 @@ class WrittenOut:
     def _scored(
         self, name: str, known: Scores, operands: list[Any], tracked: Tensor, output: Tensor
     ) -> Scores | Weights | None:
-        """Scores after one more function: scores still, or weights, if that is what it made of them."""
+        """Track scores through one more function, which leaves scores or makes weights of them."""
         numbers = [number for number, operand in enumerate(operands) if operand is tracked]
         if name == "exp":
             return Weights.along(output, -1, known, by_hand=True)
@@ -276,7 +276,7 @@ class WrittenOut:
         return label is not None and bool(label.origins)
 
     def _put(self, step: FunctionCall, known: ElementwiseProduct, tracked: Tensor) -> EdgeSum | Unrecorded | None:
-        """Weights times values that are summed into the places of their queries."""
+        """The attention of weights times values that are summed into the places of their queries."""
         label, slots = self.tokens.label(known.value), put(step)
         if label is None or len(slots) != 1 or slots[0].value is not tracked:
             return None
@@ -329,12 +329,12 @@ class WrittenOut:
 
 
 def _softmax_dim(operands: list[Any], output: Tensor) -> int:
-    """The dimension of a softmax; torch's own choice where none is named."""
+    """The dimension of a softmax; torch's own choice if none is named."""
     return operands[1] if len(operands) > 1 and isinstance(operands[1], int) else 0 if output.ndim in (0, 1, 3) else 1
 
 
 def _no_weights(known: Weights, weights: Tensor) -> str | None:
-    """Why the factor of the values is no weights; empty where it is a plain product, as in linear attention."""
+    """The reason why the factor of the values is not weights; empty for a plain product, as in linear attention."""
     if known.by_hand and bool((weights.sum(-1) > 1.5).any()):
         return "exponentials of scores are multiplied with the values before they are divided by their sum"
     if known.made_by[0] == "softmax":
@@ -357,7 +357,7 @@ def _how_made(known: Weights, weights: Tensor) -> str:
 
 
 def _by_head(known: Weights, weights: Tensor, value: Tensor, output: Tensor, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights, value and output with the heads in a dimension of their own, and blocks of queries and keys as batch entries."""
+    """Weights, value and output with a dimension of heads, and with blocks of queries and keys as batch entries."""
     parts = (weights, value, output)
     leading = known.leading if len(known.leading) > 1 else (-1, count) if (count := heads()) else None
     if weights.ndim == 3 and leading is not None and weights.shape[0] % math.prod(leading) == 0:

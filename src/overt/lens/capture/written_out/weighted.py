@@ -1,4 +1,4 @@
-"""Weights that a model writes out, on their way to the values, and the call of attention that they end in."""
+"""Weights that a model writes out, on their way to the values, and the resulting call of attention."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from overt.lens.capture.written_out.scored import SAME, SHAPED, Scores
 
 WEIGHTS_RECORDED = "query and key are unknown here, so the model's own weights are recorded"
 KEYS = "keys"
-PART_OF_ROW = "these are the weights of"  # how a note begins, if the others of a row are elsewhere
+PART_OF_ROW = "these are the weights of"  # the beginning of a note on a part of a row's weights
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
@@ -50,11 +50,11 @@ class ExpOfLogWeights(Normalizer):
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Weights on their way to the values: what their dimensions count, how many keys a whole row has, and the scores behind them.
+    """Weights on their way to the values: their axes, the number of keys of a whole row, and the scores behind them.
 
-    `leading` are the dimensions before queries and keys where the weights were made. `made_by` names the functions that made them
-    of scores. `by_hand` says that they are exponentials, which the model has to divide by their sum, `by_edge` that it divided each by
-    the sum of its row, one weight an edge. `owner` is the module that made them.
+    `leading` are the dimensions before queries and keys at the weights' origin. `made_by` names the functions that made them from
+    scores. `by_hand` marks exponentials that the model must still divide by their sum, `by_edge` weights divided by the sum of their
+    row, one per edge. `owner` is the module that made the weights.
     """
 
     axes: Axes | None
@@ -70,13 +70,13 @@ class Weights:
 
     @classmethod
     def along(cls, output: Tensor, dim: int, scores: Scores | None, **more: Any) -> "Weights":
-        """Weights as they are made, their keys along one dimension."""
+        """New weights with their keys along one dimension."""
         axes = list(unmarked(output.shape))
         axes[dim] = (Factor(output.shape[dim], KEYS),)
         return cls(tuple(axes), output.shape[dim], tuple(output.shape[:-2]), scores, **more)
 
     def dims(self, tensor: Tensor) -> list[int]:
-        """The dimensions of the tensor that may count the keys; several only where there is one key alone."""
+        """The dimensions of the tensor that may count the keys; several only if there is a single key."""
         if self.axes is None:
             return []
         if self.total == 1:
@@ -85,7 +85,7 @@ class Weights:
         return dims if len(dims) == 1 and len(self.axes[dims[0]]) == 1 else []
 
     def part(self, tensor: Tensor, dim: int) -> str | None:
-        """A note that says which keys of a row these are; None if they are all of them."""
+        """A note on which keys of a row these are; None for all keys."""
         size = tensor.shape[dim]
         if size == self.total or self.axes is None:
             return None
@@ -96,7 +96,7 @@ class Weights:
     def after(
         self, name: str, func: Callable[..., Any], call: CallArguments, before: Tensor, output: Tensor
     ) -> "Weights | None":
-        """The weights after one more function, called with (args, kwargs); None where the result is not weights."""
+        """The weights after one more function, called with (args, kwargs); None if the result is not weights."""
         args, kwargs = call
         if name == "dropout":
             rate, active = _dropout(args, kwargs)
@@ -120,11 +120,11 @@ class Weights:
         made_by = (*self.made_by, name) if self.made_by[0] != "softmax" and name in NONLINEAR else self.made_by
         if output.shape == before.shape:
             return replace(self, made_by=made_by)
-        # Dimensions before queries and keys were summed away, as in a mean over heads.
+        # Dimensions before queries and keys were summed, as in a mean over heads.
         return replace(self, axes=(*unmarked(output.shape[:-2]), *self.axes[-2:]), made_by=made_by)
 
 
-# What turns scores into weights, other than a softmax.
+# NONLINEAR: functions other than a softmax that turn scores into weights.
 NONLINEAR = {"sigmoid", "relu", "relu6", "hardsigmoid", "square", "pow", "silu", "gelu", "softplus", "elu", "leaky_relu"}
 NONLINEAR |= {
     "clamp",
@@ -143,9 +143,9 @@ NONLINEAR |= {
 
 @dataclass(frozen=True, eq=False)
 class WeightedSum:
-    """Weights (..., Q, K) times values (..., K, E), the output (..., Q, E), and the scores that the weights were made of.
+    """Weights (..., Q, K) times values (..., K, E), the output (..., Q, E), and the scores behind the weights.
 
-    `notes` are what a reader of the weights has to know, `parts` what the batch entries are, if they are parts of one input.
+    `notes` are for a reader of the weights; `parts` describes the batch entries if they are parts of one input.
     """
 
     weights: Tensor
@@ -158,11 +158,11 @@ class WeightedSum:
     owner: None = None
 
     def call(self, masks: MaskReader) -> tuple[Call, bool] | None:
-        """The call, and whether query and key are in it; None where it is not attention."""
+        """The call, and whether it has query and key; None if it is not attention."""
         if self.scores is not None and self.scores.zeroed is None:
             try:
                 call = self.scores.call(self.weights, self.value, masks)
-            except (OvertError, RuntimeError):  # shapes that do not fit: something else was scored
+            except (OvertError, RuntimeError):  # shapes that do not fit mean other scores
                 call = None
             if call is not None and agrees(call, self.weights):
                 return call, True
@@ -175,7 +175,7 @@ class WeightedSum:
 
 
 def call_of_weights(shape: torch.Size, value: Tensor, logs: Any) -> Call:
-    """The call with the logarithms of its weights in the place of query and key; `shape` is (..., Q, any)."""
+    """The call with the logarithms of its weights instead of query and key; `shape` is (..., Q, any)."""
     query, key = (value.new_zeros(*sizes[:-1], 0) for sizes in (shape, value.shape))
     return Call.checked(query, key, value, bias=logs, normalizer=ExpOfLogWeights())
 
@@ -187,7 +187,7 @@ def agrees(call: Call, weights: Tensor) -> bool:
 
 @torch.no_grad()
 def disagreement(call: Call, weights: Tensor) -> float:
-    """How far a call's weights are from these at most, in the first, middle and last row; NaN is not compared."""
+    """The largest difference of a call's weights from these in the first, middle and last row, ignoring NaN."""
     ready, largest = widened(call), 0.0
     with unrounded(call.query):
         for row in {0, call.queries // 2, call.queries - 1}:
