@@ -31,8 +31,8 @@ const HELP = [
   ["tabs", "← →", "from tab to tab"],
 ];
 
-// Builds the page in `root`: a bar, the text or the two that are compared, and below it the tabs, of which one is in sight. A live page brings more
-// `panels`, which come after the others, and more `fields` of its address, as store.js has them; `titled`: whether the text is the page's title; `cutting` as text.js has it.
+// Builds the page in `root`: a bar, the text or two compared texts, and the tabs below, one of them visible. A live page adds `panels` after
+// the others, and `fields` of its address (store.js); `titled`: whether the text is the page's title; `cutting`: see text.js.
 export function mount(root, recording, { panels: more = [], fields = [], titled = true, cutting = null } = {}) {
   const store = createStore(recording, fields);
   const panels = [...PANELS, ...more];
@@ -48,12 +48,12 @@ export function mount(root, recording, { panels: more = [], fields = [], titled 
   };
   follow(store.get());
   const named = root.querySelector(".bar h1 bdi");
-  const title = ({ batch }) => (recording.title === recording.texts[recording.batch[0]] ? recording.texts[batch] : recording.title); // a title that is a text is that of the one in sight
+  const title = ({ batch }) => (recording.title === recording.texts[recording.batch[0]] ? recording.texts[batch] : recording.title); // a title that is a text follows the visible text
   const nameIt = (state) => titled && (named.textContent = shorten(visible(title(state) ?? recording.title), 120));
   nameIt(store.get());
   store.subscribe((state, changed) => (changed.has("recording") || changed.has("batch")) && nameIt(state));
   store.subscribe((state, changed) => changed.has("theme") && follow(state));
-  showTab(root, store, panels); // before the panels listen: one that comes into sight is there when it draws
+  showTab(root, store, panels); // before the panels listen, so that a panel is visible when it draws
   texts.forEach(([box, each]) => mountText(box, recording, each, cutting));
   panels.forEach((panel, i) => panel.mount(boxes[i], recording, store));
   startEmbedded(root, store);
@@ -69,7 +69,7 @@ function bar(root, recording, store, help, titled) {
     button("picture", (event) => savePicture(root, event.currentTarget), { id: "picture", title: "save what is visible as a PNG picture" }), button("light / dark", () => toggleTheme(store), { id: "theme" }), button("?", () => help.showModal(), { "aria-label": "keys", title: "the keys" }));
 }
 
-// What a recording holds: heads, texts, the file that it was loaded from, and when it was saved.
+// The contents of a recording: heads, texts, its file, and the time of saving.
 function factsOf({ model, story, heads, calls, batch, file, date, recorded }) {
   if (story) return [];
   const share = (seen, total, noun) => `${grouped(seen)}${seen < total ? ` of ${grouped(total)}` : ""} ${noun}${total === 1 ? "" : "s"}`;
@@ -79,7 +79,7 @@ function factsOf({ model, story, heads, calls, batch, file, date, recorded }) {
   return [make("p", { className: "quiet facts", text: facts.join(" · ") })];
 }
 
-// Which of several texts all panels show; two that are compared are side by side already.
+// The choice of the text in all panels; two compared texts are already side by side.
 function textChooser(recording, store) {
   if (recording.batch.length < 2 || recording.story?.compared) return [];
   const names = recording.batch.map((batch) => [String(batch), recording.texts[batch] ? `${batch + 1}: ${shorten(visible(recording.texts[batch]), 60)}` : `text ${batch + 1}`]);

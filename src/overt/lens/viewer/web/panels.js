@@ -9,7 +9,7 @@ import { savePanel } from "./export/export.js";
 import { pinned } from "./store.js";
 import { make } from "../../../drawing/web/elements.js";
 
-// The stores of the texts side by side: one, or two that are compared.
+// The stores of the texts side by side: one, or two compared ones.
 export const storesOf = (recording, store) => (recording.story?.compared ? recording.batch.map((batch) => pinned(store, recording, batch)) : [store]);
 
 // The first view: the steps of the chosen word, and the word in all heads.
@@ -43,5 +43,5 @@ const mapTab = {
   },
 };
 
-// The tabs below the text, in their order. Each is { name, title, mount(root, recording, store) }; state.panel names the one in sight.
+// The tabs below the text, in order. Each is { name, title, mount(root, recording, store) }; state.panel names the visible one.
 export const PANELS = [stepsTab, mapTab, linksPanel, checksPanel, savePanel];

@@ -1,15 +1,15 @@
-// What is chosen: one state that every panel reads and changes, and gets events of; the page's address carries it, so that a link restores it.
+// The page's state of choices, which every panel reads, changes and observes; the page's address carries it, so a link restores it.
 //
-// { head, batch, token, key, side, pool, colour, palette, view, panel, step, playing, sort, filter, theme }. `head` is a place in
-// recording.heads; `token` is a query where `side` is "query", a key where it is "key"; `view` is [r0, r1, k0, k1], null for all.
-// A page may have more `fields`, each { name, initial, read, write }: `read` gives what a text of the address says, undefined where it says nothing
-// that there is; `write` gives the text for the address. A field that is as it was at first is left out there.
+// { head, batch, token, key, side, pool, colour, palette, view, panel, step, playing, sort, filter, theme }. `head` is an index in
+// recording.heads; `token` is a query if `side` is "query", a key if it is "key"; `view` is [r0, r1, k0, k1], null for all.
+// A page may have more `fields`, each { name, initial, read, write }: `read` returns the value of a text in the address, undefined if the
+// text is invalid; `write` returns the text for the address, which omits fields with their initial values.
 
 import { contentToken } from "./data/content.js";
 
 const CHOICES = { side: ["query", "key"], pool: ["max", "mean"], colour: ["linear", "log"], theme: ["auto", "light", "dark"] };
 const WORDS = ["palette", "panel", "sort", "filter"];
-const HOLD = 320; // ms between two changes of the address: browsers refuse more than 100 in 30 s
+const HOLD = 320; // HOLD: the least ms between two changes of the address; browsers refuse more than 100 in 30 s
 
 export function createStore(recording, fields = [], page = window) {
   const listeners = new Set();
@@ -29,7 +29,7 @@ export function createStore(recording, fields = [], page = window) {
     for (const listener of [...listeners]) listener(state, changed);
     if (!timer) timer = setTimeout(write, HOLD);
   };
-  // The recording has become another one: everything is drawn again, and the choices are made to fit it.
+  // Draws everything again for a replaced recording, and adapts the choices to it.
   const replaced = (patch) => {
     state = settled(recording, {}, { ...state, playing: false, ...patch });
     const changed = new Set([...Object.keys(state), "recording"]);
@@ -48,12 +48,12 @@ export function createStore(recording, fields = [], page = window) {
       listeners.add(listener);
       return () => listeners.delete(listener);
     },
-    said: () => ({ ...said, wanted }), // what the address said when it was last read; `wanted` has names of what may not be there yet: { head, word }
+    said: () => ({ ...said, wanted }), // the address as last read; `wanted` names a head and a word that may not exist yet
     link: () => page.location.href.split("#")[0] + toHash(recording, fields, state),
   };
 }
 
-// Whether the page has an address that can be written: in a notebook's frame it has none.
+// Whether the page has an address that can be written; a notebook's frame has none.
 export const addressed = (page = window) => /^(file|https?):$/.test(page.location.protocol);
 
 function startOf(recording) {
@@ -68,14 +68,14 @@ function startOf(recording) {
 // A head's name in the address.
 export const nameOf = ({ number, head }) => `${number}.${head}`;
 
-// The state after a change: what no longer fits the chosen head is made to fit.
+// The state after a change, with all choices adapted to the chosen head.
 function settled(recording, state, patch) {
   const next = { ...state, ...patch };
   if ("batch" in patch && !("head" in patch) && patch.batch !== state.batch) next.head = twin(recording, next.head, patch.batch);
   if (!(next.head in recording.heads)) next.head = recording.start;
   const head = recording.heads[next.head];
   next.batch = head.batch;
-  // A pair is one of the chosen token's: another token has none yet.
+  // A pair belongs to the chosen token, so another token begins without one.
   if (!("key" in patch) && (("token" in patch && patch.token !== state.token) || ("side" in patch && patch.side !== state.side))) next.key = null;
   const before = recording.heads[state.head];
   if (before && !("view" in patch) && (before.queryCount !== head.queryCount || before.keyCount !== head.keyCount)) next.view = null;
@@ -98,7 +98,7 @@ export function pinned(store, recording, batch) {
   return { ...store, get, set: (patch) => store.set({ batch, head: get().head, token: get().token, ...patch }) };
 }
 
-// Where another text has the same word, of the same occurrence.
+// The position of the same occurrence of the word in another text.
 function matching(words, others, i, otherwise) {
   const places = (list) => list.flatMap((word, j) => (word === words[i] ? [j] : []));
   return places(others)[places(words).indexOf(i)] ?? otherwise;
@@ -123,7 +123,7 @@ function toHash(recording, fields, state) {
   return `#${Object.entries(said).filter(([, value]) => value !== "").map(([name, value]) => `${name}=${written(value)}`).join("&")}`;
 }
 
-// What an address says, as far as it says something that there is; and the names of the head and the word that it asks for.
+// The valid choices in an address, and the names of the head and the word that it asks for.
 function fromHash(recording, fields, hash) {
   const said = Object.fromEntries(new URLSearchParams(hash.slice(1)));
   const result = {};

@@ -1,4 +1,4 @@
-// Words that say something of their own, and the one that a page begins with: explain/opening.py has the same words and the same rule.
+// Content words, and the word that a page begins with: explain/opening.py has the same words and the same rule.
 
 const FUNCTION = /^(a|an|the|this|that|these|those|of|to|in|on|at|by|for|from|with|as|and|or|but|nor|so|if|than|not|no|is|are|was|were|be|been|being|am|do|does|did|has|have|had|will|would|can|could|shall|should|may|might|must|s|t|ll|re|ve|don|doesn|didn|isn|wasn|le|la|les|l|un|une|des|de|du|d|et|ou|à|au|aux|en|dans|est|sont|ont)$/iu;
 const PRONOUN = /^(i|you|he|she|it|we|they|me|him|her|us|them|my|your|his|its|our|their|je|tu|il|elle|on|nous|vous|ils|elles|me|te|se|lui|leur|mon|ma|mes|ton|ta|tes|son|sa|ses|notre|nos|votre|vos|leurs|ce|c|j|m|n|qu|que|qui|y)$/iu;
@@ -18,8 +18,8 @@ function whole(words, i) {
   return !spaced || (apart(i) && apart(i + 1));
 }
 
-// The strongest link of a head that is the strongest of its token, { token, weight }: from a content word to another one that is spelled otherwise
-// and is no pronoun; null where there is none. Of a query, or of a key where `side` is "key".
+// The strongest link of a head that is also the strongest of its token, { token, weight }: from a content word to another content word with
+// another spelling, no pronoun; null if there is none. The token is a query, or a key if `side` is "key".
 export function leadOf(head, side = "query") {
   const { weights, rows, keys } = head.links;
   const [own, other, words, others] = side === "query" ? [rows, keys, head.queries, head.keys] : [keys, rows, head.keys, head.queries];
@@ -33,7 +33,7 @@ export function leadOf(head, side = "query") {
   return null;
 }
 
-// The token of that link; without one, of a weaker link, or the first word. Special tokens are never chosen where there is another one.
+// The token of this link, or else of a weaker link, or the first word. A special token is chosen only if there is no other.
 export function contentToken(head, side = "query") {
   const { rows, keys } = head.links;
   const [own, other, words, others] = side === "query" ? [rows, keys, head.queries, head.keys] : [keys, rows, head.keys, head.queries];

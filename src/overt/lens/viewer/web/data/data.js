@@ -1,7 +1,7 @@
 import { allowedAt, runOf, tile, vectorAt, weightsColumn, weightsRow } from "./exact.js";
 
-// Opens what Python packed. A source is { header(), encoding(n), text(n) }; block 0 is read at once, the others, which hold vectors,
-// when one of their heads is first read.
+// Opens the data that Python packed. A source is { header(), encoding(n), text(n) }; block 0 is read at once, a block of vectors at the
+// first use of one of its heads.
 
 const TYPES = { float32: Float32Array, int32: Int32Array, int16: Int16Array, uint8: Uint8Array };
 
@@ -15,7 +15,7 @@ export function embedded(page) {
     encoding: (n) => block(n).dataset.encoding,
     text(n) {
       const { textContent } = block(n);
-      block(n).remove(); // it is not needed twice
+      block(n).remove(); // a block is read only once
       return textContent;
     },
   };
@@ -42,7 +42,7 @@ export function recordingOf(header, array) {
   const batch = [...new Set(heads.map((head) => head.batch))];
   const notes = [...new Set(header.calls.flatMap((call) => call.notes))];
   const residual = { ...verified, difference: Number(verified.difference), bound: Number(verified.bound) };
-  // Why a head is shown, where a recipe chose it.
+  // The reason why a recipe chose a head.
   const whyOf = (head) => (story && heads[start].number === head.number && heads[start].head === head.head ? story.why[head.batch] : "");
   return { title, texts: header.texts ?? [], model, missing, verified: residual, start, opened, passes, story, file, date, recorded, whyOf, batch, notes, heads, calls: header.calls, words, longest };
 }
@@ -62,14 +62,14 @@ function fromBase64(text) {
   return bytes;
 }
 
-// A list of tokens, with what the tokenizer says of them where one was used: their pieces, which are special, which follow a space.
+// A list of tokens, with the tokenizer's facts if there are any: pieces, special tokens, and tokens after a space.
 const tokensOf = (list, tokenized) => Object.freeze(Object.assign(list, { tokenizer: tokenized ?? null }));
 
 const numbered = (count) => Object.freeze(Array.from({ length: count }, (_, i) => String(i)));
 
-let made = 0; // heads: pages that are live replace their recordings, so an index alone names no head
+let made = 0; // the number of heads made: live pages replace their recordings, so an index alone names no head
 
-// One head of one call, of one batch element. What needs its vectors reads them at first use.
+// One head of one call and one batch element. Its vectors are read at first use.
 class Head {
   #entry;
   #array;
@@ -87,7 +87,7 @@ class Head {
     this.same = entry.queries === entry.keys && call.queries === call.keys;
     Object.assign(this, { score: entry.score ?? null, temperature: entry.temperature ?? 1, sink: entry.sink ?? null, normalizer: entry.normalizer ?? "softmax" });
     Object.assign(this, { notes: call.notes, residual: Number(call.residual), bound: Number(call.bound), holds: call.holds, note: call.note });
-    this.exact = Boolean(entry.query || entry.weights); // whether single weights can be had
+    this.exact = Boolean(entry.query || entry.weights); // whether single weights are available
     this.stored = Boolean(entry.weights); // whether they are stored, not computed from query and key
     this.biasKind = entry.bias?.kind ?? "none";
     this.maskKind = entry.mask?.kind ?? "none";
@@ -107,13 +107,13 @@ class Head {
     return { weights: this.#array(weights), rows: this.#array(rows), keys: this.#array(keys) };
   }
 
-  // The largest weights of each query, where only a summary was kept: `width` weights and keys a query, −1 beyond the last.
+  // The largest weights of each query if only a summary was kept: `width` weights and keys per query, −1 after the last.
   get top() {
     const { top } = this.#entry;
     return top ? { width: top.width, weights: this.#array(top.weights), keys: this.#array(top.keys) } : null;
   }
 
-  // The map of cells, coded as colour_scale.js says.
+  // The map of cells in the codes of colour_scale.js.
   get base() {
     const { base } = this.#entry;
     if (!base) return null;
@@ -121,7 +121,7 @@ class Head {
     return { rows, columns, max: this.#array(base.max), mean: this.#array(base.mean), rowEdges: this.#array(base.rowEdges), keyEdges: this.#array(base.keyEdges) };
   }
 
-  // The keys that any of some rows may attend to, from the first to the last; null where the mask is no run of keys a row.
+  // The keys that any of these rows may attend to, from the first to the last; null if the mask is not one run of keys per row.
   runOfRows(first, stop) {
     const terms = { queryCount: this.queryCount, keyCount: this.keyCount, mask: this.#mask };
     let [low, high] = [Infinity, -Infinity];
@@ -133,7 +133,7 @@ class Head {
     return [low, high];
   }
 
-  // What exact.js computes with: a plain object that can be sent to a Worker.
+  // The input of exact.js: a plain object that can be sent to a Worker.
   get terms() {
     if (!this.exact) return null;
     return (this.#terms ??= {
@@ -146,14 +146,14 @@ class Head {
   query(i) { return this.#vector("query", i); }
   key(j) { return this.#vector("key", j); }
   value(j) { return this.#vector("value", j); }
-  // The query's own vector, before anything is made of it: where values are the vectors themselves, its value.
+  // The query's own vector before any projection: its value if values are the vectors themselves.
   own(i) { return this.#vector("states", i) ?? (this.same ? this.value(i) : this.query(i)); }
   allowed(i, j) { return this.exact ? allowedAt(this.terms, i, j) : true; }
   weight(i, j) { return this.exact ? tile(this.terms, i, i + 1, j, j + 1)[0] : null; }
   weightsRow(i) { return this.exact ? weightsRow(this.terms, i) : null; }
   weightsColumn(j) { return this.exact ? weightsColumn(this.terms, j) : null; }
 
-  // In block 0, so that what is masked is known before any vector is.
+  // In block 0, so that the mask is known before any vector.
   get #mask() { return this.#placed(this.#entry.mask); }
 
   get #mixer() {
@@ -171,7 +171,7 @@ class Head {
     return this.#entry[name] ? vectorAt(this.#vectors(name), i) : null;
   }
 
-  // The same with places of arrays replaced by the arrays.
+  // The object with the addresses of arrays replaced by the arrays.
   #placed(fields) {
     const result = { ...(fields ?? { kind: "none" }) };
     for (const name of ["values", "starts", "stops", "bits"]) if (result[name]) result[name] = this.#array(result[name]);

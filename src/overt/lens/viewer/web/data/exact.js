@@ -1,8 +1,8 @@
-// The exact mathematics: scores and weights of any rows and keys, from what was packed. Pure functions on plain objects, used by
-// the page and by its Worker alike. Numbers are added up in double precision.
+// The exact mathematics: scores and weights of any rows and keys, from the packed data. Pure functions on plain objects, used by
+// the page and by its Worker. Sums are in double precision.
 //
-// `terms` is what a head's weights are made of: { queryCount, keyCount, width, query, key, score, bias, mask, temperature, lse,
-// normalizer, weights }; `lse` is the log-sum-exp of each row, or where the normalizer is the plain sum, the sum itself. `query` and `key` are vectors: { data, scale, width }, int16 with a scale for each vector, or float32 (scale null).
+// `terms` are the terms of a head's weights: { queryCount, keyCount, width, query, key, score, bias, mask, temperature, lse,
+// normalizer, weights }; `lse` is the log-sum-exp of each row, or the sum if the normalizer is the plain sum. `query` and `key` are vectors: { data, scale, width }, int16 with a scale for each vector, or float32 (scale null).
 
 // One vector of `vectors` as float32 numbers.
 export function vectorAt(vectors, i, out = new Float32Array(vectors.width)) {
@@ -13,7 +13,7 @@ export function vectorAt(vectors, i, out = new Float32Array(vectors.width)) {
   return out;
 }
 
-// The first key that a query may attend to and the one after the last; null where a mask is no run of keys.
+// The first key that a query may attend to and the one after the last; null if the mask is not a run of keys.
 export function runOf(terms, i) {
   const { mask, keyCount } = terms;
   if (mask.kind === "none") return [0, keyCount];
@@ -39,7 +39,7 @@ const ACTIVATION = {
   leaky_relu: (x) => (x > 0 ? x : 0.2 * x),
 };
 
-// What query and key give before bias and temperature.
+// The score of query and key before bias and temperature.
 export function scoreOf(score, q, k) {
   let sum = 0;
   if (score.kind === "gaussian") {
@@ -56,7 +56,7 @@ export function scoreOf(score, q, k) {
   return score.softcap === null ? sum : score.softcap * Math.tanh(sum / score.softcap);
 }
 
-// What is added to the score of query i and key j.
+// The bias of query i and key j.
 export function biasOf(terms, i, j) {
   const { bias, keyCount } = terms;
   if (bias.kind === "none") return 0;
@@ -68,11 +68,11 @@ export function biasOf(terms, i, j) {
   return bias.values[i * keyCount + j];
 }
 
-// What marks a masked weight, which no weight is.
+// The mark of a masked weight, which differs from every weight.
 export const MASKED = -Infinity;
 
-// The walk of one row of a linear mixer back over positions, down to key `from`: visit(j, weight, r) for each, r being what the row still
-// asks for at j. r begins as the query and goes r ← a_j ∘ r + p_j (u_j · r); the weight is k_j · r. Gives r after the walk.
+// The walk of one row of a linear mixer back over positions, down to key `from`: visit(j, weight, r) at each j.
+// r begins as the query and changes by r ← a_j ∘ r + p_j (u_j · r); the weight is k_j · r. Returns r after the walk.
 export function walkBack(terms, i, from, visit) {
   const { mixer, width, keyCount, queryCount, key } = terms;
   const own = i + keyCount - queryCount;
@@ -119,7 +119,7 @@ export function tile(terms, r0, r1, k0, k1, marked = false) {
   const plain = score.kind === "dot" && score.softcap === null;
   const q = new Float32Array(width);
   for (let i = r0; i < r1; i++) {
-    if (!stored && lse[i] === -Infinity) continue; // nothing may be attended to
+    if (!stored && lse[i] === -Infinity) continue; // the query may attend to no key
     const run = runOf(terms, i);
     const [from, to] = run ? [Math.max(run[0], k0), Math.min(run[1], k1)] : [k0, k1];
     if (!stored) vectorAt(terms.query, i, q);
@@ -143,12 +143,12 @@ export function tile(terms, r0, r1, k0, k1, marked = false) {
   return result;
 }
 
-// All weights of query i, one a key.
+// All weights of query i, one per key.
 export function weightsRow(terms, i) {
   return tile(terms, i, i + 1, 0, terms.keyCount);
 }
 
-// All weights that key j gets, one a query.
+// All weights of key j, one per query.
 export function weightsColumn(terms, j) {
   return tile(terms, 0, terms.queryCount, j, j + 1);
 }
@@ -160,7 +160,7 @@ export const OCTAVES = 24;
 export const ZERO = 128;
 const [SIGNED_OCTAVES, SIGNED_TOP, SIDES] = [24, 6, 126];
 
-// The byte of a weight. Of a negative weight in a map that is not signed, as some normalizers give, its size.
+// The byte of a weight; in an unsigned map a negative weight, which some normalizers give, counts by its size.
 export function codeOf(weight, signed = false) {
   if (weight !== weight) return 255;
   if (weight === MASKED) return 0;
@@ -181,7 +181,7 @@ export function weightOf(code, signed = false) {
 }
 
 // Largest and mean weight of cells of `step` × `step` weights, from row r0 and key k0 on: { max, mean }, rows × columns numbers.
-// A cell that holds a NaN is NaN; one that is masked throughout is MASKED. Of signed weights the largest is that of the largest size.
+// A cell with a NaN is NaN; a fully masked cell is MASKED. The largest of signed weights is the one with the largest size.
 export function pooled(terms, r0, k0, rows, columns, step) {
   const [max, sum] = [new Float32Array(rows * columns).fill(MASKED), new Float64Array(rows * columns)];
   const lastRow = Math.min(terms.queryCount, r0 + rows * step);
@@ -206,7 +206,7 @@ export function pooled(terms, r0, k0, rows, columns, step) {
   return { max, mean: meansOf(sum, max, terms, r0, k0, columns, step) };
 }
 
-// Sums made means, each over all weights of its cell, fewer at the edges.
+// Divides the sums by the number of weights of their cells, which is smaller at the edges.
 function meansOf(sums, max, terms, r0, k0, columns, step) {
   return Float32Array.from(sums, (sum, cell) => {
     if (max[cell] === MASKED) return MASKED;

@@ -1,8 +1,8 @@
-// Tokens and weights as text that can be read. What a reader's tokens hold reaches the page only as text.
+// Tokens and weights as readable text. The contents of tokens reach the page only as text.
 
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Cn}\p{Zl}\p{Zp}]/gu;
 
-// Control characters get their pictures, lone surrogates and bidi controls a mark: a token cannot turn its line around.
+// Control characters become their pictures, lone surrogates and bidi controls a mark, so that a token cannot reverse its line.
 export function visible(text) {
   const blank = !text || /^\s*$/.test(text);
   const marked = (blank ? text.replaceAll(" ", "␣") : text).replace(HIDDEN, (letter) => {
@@ -14,7 +14,7 @@ export function visible(text) {
   return marked || "∅";
 }
 
-// At most so many letters, with an ellipsis for the rest; a letter is never cut in two.
+// At most `maximum` letters, the last one an ellipsis if the text is longer; a letter is never cut in two.
 export function shorten(text, maximum) {
   if (text.length <= maximum) return text;
   const letters = [];
@@ -30,14 +30,14 @@ export function label(text, maximum = 24) {
   return shorten(visible(text.length > 4 * maximum ? text.slice(0, 4 * maximum) : text), maximum);
 }
 
-// A token's label by its place, those that occur more than once numbered: the:1, the:2.
+// A token's label by its position; repeated tokens are numbered: the:1, the:2.
 export function numberedLabels(tokens, maximum = 18) {
   const occurrence = (i) => { let count = 1; for (let j = 0; j < i; j++) if (tokens[j] === tokens[i]) count += 1; return count; };
   const again = (i) => tokens.indexOf(tokens[i]) !== i || tokens.indexOf(tokens[i], i + 1) >= 0;
   return (i) => (again(i) ? `${label(tokens[i], maximum)}:${occurrence(i)}` : label(tokens[i], maximum));
 }
 
-// What a tooltip says of a token: its number, the tokenizer's own spelling of it, and whether it is a special token.
+// The tooltip of a token: its number, the tokenizer's spelling, and whether it is a special token.
 export function titleOf(tokens, i) {
   const known = tokens.tokenizer;
   if (!known) return `token ${i}: ${label(tokens[i], 400)}`;
@@ -45,12 +45,12 @@ export function titleOf(tokens, i) {
   return `token ${i}: ${label(tokens[i], 400)}, ${said}`;
 }
 
-// Whether the model read a mark for unknown words in place of this one.
+// Whether the model read the mark for unknown words instead of this word.
 export const unknownAt = (tokens, i) => /^(\[UNK\]|<unk>|<\|unk\|>|⁇)$/iu.test(tokens.tokenizer?.pieces[i] ?? tokens[i]);
 
 export const isolated = (text) => `\u2068${text}\u2069`;
 
-// A weight as people read it: four digits that count, NaN said as such.
+// A weight in four significant digits; NaN as such.
 export function weightText(weight) {
   if (weight === null || weight === undefined) return "unknown";
   if (Number.isNaN(weight)) return "not a number";

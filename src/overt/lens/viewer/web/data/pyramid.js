@@ -1,13 +1,13 @@
 import { codeOf, weightOf, ZERO } from "./exact.js";
 import { pixelsOf } from "../map/colour_scale.js";
 
-// The maps of one head as pictures that only have to be drawn: the base map at every coarser level, and exact tiles finer than it.
+// The maps of one head as pictures ready to draw: the base map, coarser levels of it, and finer exact tiles.
 
-const SIDE = 128; // cells of a tile along each side
-const STEPS = [1, 2, 4, 8]; // weights that a tile's cell spans
-const CACHED = 360; // tiles
+const SIDE = 128; // SIDE: cells of a tile along each side
+const STEPS = [1, 2, 4, 8]; // STEPS: weights along each side of a tile's cell
+const CACHED = 360; // CACHED: the most stored tiles
 
-// The next coarser level: pairs of cells joined, by their largest or by their mean. NaN stays NaN, the strongest stays in sight. `span`
+// The next coarser level: pairs of cells joined by their largest or their mean. NaN stays NaN, the strongest stays visible. `span`
 // is the number of base cells of one cell along each side.
 export function coarser({ rows, columns, codes, span = 1 }, pool, signed = false) {
   const values = signed ? SIGNED_VALUES : VALUES;
@@ -32,7 +32,7 @@ const [VALUES, SIGNED_VALUES] = [false, true].map((signed) => Float64Array.from(
 // The code of the largest size; 0 is masked.
 const strongest = (codes) => codes.reduce((best, code) => (code !== 0 && (best === 0 || Math.abs(code - ZERO) > Math.abs(best - ZERO)) ? code : best), 0);
 
-// The base map with zeros that are not masked, but too small for a float32, apart from those that are.
+// The base map with masked zeros separated from weights that are too small for a float32.
 function withoutMasked(head, pool) {
   const { rows, columns, rowEdges, keyEdges, [pool]: codes } = head.base;
   if (!head.exact || head.signed || !codes.includes(0)) return codes;
@@ -64,7 +64,7 @@ export function painted({ rows, columns, codes }, pixels, canvas = document.crea
   return canvas;
 }
 
-// The pictures of one head. `notify` is the function to call when a tile has come.
+// The pictures of one head. `notify` is called when a tile is ready.
 export function createPyramid(head, computer, notify) {
   const levels = {};
   const tiles = new Map();
@@ -97,11 +97,11 @@ export function createPyramid(head, computer, notify) {
   return {
     head,
     coarsest,
-    // Another colour scale: pictures are painted again when they are next drawn.
+    // Sets another colour scale; pictures are painted again at the next drawing.
     colour(source) {
       [scale, pixels] = [JSON.stringify(source), pixelsOf(source)];
     },
-    // The base map where a cell of it is at least one pixel wide, `size` being pixels for a weight, { canvas, rows, columns }.
+    // The level whose cells are at least one pixel wide, at `size` pixels per weight: { canvas, rows, columns }.
     level(pool, size) {
       if (!base) return null;
       levels[pool] ??= levelsOf(head, pool);
@@ -110,9 +110,9 @@ export function createPyramid(head, computer, notify) {
       if (result.scale !== scale) [result.canvas, result.scale] = [painted(result, pixels, result.canvas), scale];
       return result;
     },
-    // The weights that a level's pictures span in all: [rows, keys].
+    // The total weights in a level's pictures: [rows, keys].
     spanned: (level) => [(level.rows * level.span * head.queryCount) / base.rows, (level.columns * level.span * head.keyCount) / base.columns],
-    // The edges of the cell of a level that holds a weight: [r0, r1, k0, k1], and its place in the level's codes.
+    // The edges of a level's cell with a weight: [r0, r1, k0, k1], and its index in the level's codes.
     cell(level, row, key) {
       const within = (position, cells, all) => Math.floor((Math.ceil(((position + 1) * cells) / all) - 1) / level.span);
       const [line, column] = [within(row, base.rows, head.queryCount), within(key, base.columns, head.keyCount)];
@@ -120,13 +120,13 @@ export function createPyramid(head, computer, notify) {
       const { rowEdges, keyEdges } = base;
       return { edges: [edge(rowEdges, line), edge(rowEdges, line + 1), edge(keyEdges, column), edge(keyEdges, column + 1)], position: line * level.columns + column };
     },
-    // The step of tiles that a view with `size` pixels for a weight needs; null where the base map is as fine.
+    // The step of tiles for a view with `size` pixels per weight; null if the base map is fine enough.
     step(size) {
       const needed = 1 / Math.min(...size);
       const step = STEPS.find((each) => each >= needed * 0.999);
       return head.exact && step !== undefined && (step < coarsest || !base) ? step : null;
     },
-    // Request the tiles of a view, nearest to its middle first; earlier requests that have not begun are dropped.
+    // Requests the tiles of a view, nearest to its centre first, and drops earlier requests that have not begun.
     want(step, [r0, r1, k0, k1]) {
       const span = SIDE * step;
       const [middleRow, middleKey] = [(r0 + r1) / 2, (k0 + k1) / 2];
@@ -151,7 +151,7 @@ export function createPyramid(head, computer, notify) {
         if (!tile.ready || span < step || span > 4 * step) continue;
         if (tile.r0 >= r1 || tile.k0 >= k1 || tile.r0 + tile.rows * span <= r0 || tile.k0 + tile.columns * span <= k0) continue;
         if (span === step) {
-          tiles.delete(id); // seen now: the last to be forgotten
+          tiles.delete(id); // used, so it moves to the end of the cache
           tiles.set(id, tile);
         }
         const picture = (tile.pictures[pool] ??= {});

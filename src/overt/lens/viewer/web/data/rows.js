@@ -1,12 +1,12 @@
-// What the chosen token attends to, or is attended by: one row or one column of a head's weights, exact where query and key are
-// there, else as far as the kept strongest links tell.
+// The chosen token's weights: one row or one column of a head, exact if query and key are stored, else from the stored strongest
+// links.
 import { shareOf } from "../map/colour_scale.js";
 import { allowedAt, runOf, weightsColumn, weightsRow } from "./exact.js";
 
-const CACHE = new WeakMap(); // the last few of each head: every panel reads the same one
+const CACHE = new WeakMap(); // CACHE: the last few rows of each head, which all panels share
 
-// { weights, whole, side, token }: one weight for each key (side "query") or each query (side "key"). `whole` is false where only
-// the strongest links of each query were kept, so a weight of 0 may be unknown.
+// { weights, whole, side, token }: one weight for each key (side "query") or each query (side "key"). `whole` is false if only
+// the strongest links of each query are stored, so a weight of 0 may be unknown.
 export function weightsOf(head, side, token) {
   const known = CACHE.get(head) ?? CACHE.set(head, []).get(head);
   let result = known.find((each) => each.side === side && each.token === token);
@@ -35,7 +35,7 @@ function recordedWeights(head, side, token) {
   return { weights, whole: false };
 }
 
-// The places of the largest weights by size, largest first, at most `count` of them; zeros and what is not a number are left out.
+// The indices of the `count` largest weights by size, largest first, without zeros and NaN.
 export function strongestOf(weights, count) {
   const result = [];
   const size = (position) => Math.abs(weights[position]);
@@ -49,22 +49,22 @@ export function strongestOf(weights, count) {
   return result;
 }
 
-// How many keys a query may attend to.
+// The number of keys that a query may attend to.
 export function allowedCount(head, query) {
   const run = head.terms ? runOf(head.terms, query) : [0, head.keyCount];
   if (run) return Math.max(0, run[1] - run[0]);
   return Array.from({ length: head.keyCount }, (_, j) => Number(allowedAt(head.terms, query, j))).reduce((sum, each) => sum + each, 0);
 }
 
-// The share of the full tone that a weight gets, 0 to 1. Linear: below a half tones stay pale, so that a row that looks everywhere does
-// not look sure. Logarithmic: as on the head's map.
+// The share of the full tone for a weight, 0 to 1. Linear: tones below a half are pale, so that a row of spread weights does not look
+// certain. Logarithmic: as on the head's map.
 export function toneOf(weight, maximum, scale) {
   const size = Math.abs(weight);
   if (!(size > 0)) return 0;
   return scale.colour === "log" ? shareOf(size, scale) : Math.min(1, size / (scale.signed ? maximum : Math.max(0.5, maximum)));
 }
 
-// How a text's tokens are joined: where a mark begins a word (BPE, SentencePiece), where one continues it (WordPiece).
+// How a text's tokens are joined: a mark begins a word (BPE, SentencePiece) or continues it (WordPiece).
 export function joinerOf(tokens) {
   if (tokens.tokenizer) {
     const { spaced, special } = tokens.tokenizer;

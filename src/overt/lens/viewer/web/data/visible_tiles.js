@@ -1,9 +1,8 @@
-// The part of a head's map that is in sight, as numbers: single weights where there are not too many, else the largest and the mean of
-// each cell.
+// The visible part of a head's map as numbers: single weights if there are not too many, else the largest and the mean of each cell.
 import { MASKED, pooled, tile, weightOf } from "./exact.js";
 
-const SINGLE = 2 ** 20; // weights that are computed one by one
-const COMPUTED = 2 ** 24; // weights that cells are computed of; of more, the stored map's cells are taken
+const SINGLE = 2 ** 20; // SINGLE: the most weights that are computed one by one
+const COMPUTED = 2 ** 24; // COMPUTED: the most weights from which cells are computed; the stored map serves more
 
 // The rows and keys in sight, whole numbers: [r0, r1, k0, k1].
 export function viewOf(head, view) {

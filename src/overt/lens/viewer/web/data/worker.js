@@ -1,6 +1,6 @@
 import { codeOf, pooled } from "./exact.js";
 
-// Tiles of exact weights, computed off the main thread where a Worker may be started, and in slices on it where none may.
+// Tiles of exact weights, computed in a Worker, or in slices on the main thread if no Worker may be started.
 //
 // `computer.pooled(head, r0, k0, rows, columns, step)` promises { max, mean, maxCodes, meanCodes }.
 
@@ -50,7 +50,7 @@ export function createComputer() {
     done(data.result ?? tileOf(head.terms, ...position));
   };
   worker.onerror = () => {
-    computer.threaded = false; // refused after all: its work is done here
+    computer.threaded = false; // the Worker was refused, so the main thread does its work
     for (const { done, head, position } of waiting.values()) here(head, position).then(done);
     waiting.clear();
   };
@@ -65,7 +65,7 @@ function startedWorker() {
   }
 }
 
-// The same with arrays of their own: a view would take its whole block along.
+// A copy with separate arrays, because sending a view would copy its whole block.
 function cloned(original) {
   if (ArrayBuffer.isView(original)) return original.slice();
   if (original === null || typeof original !== "object" || Array.isArray(original)) return original;

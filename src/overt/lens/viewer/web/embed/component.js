@@ -1,5 +1,5 @@
 // <overt-attention src="attention.html" text="A sentence." word="it" panel="steps" head="L5H11" step="1" theme="light"></overt-attention>
-// shows one panel of a page of overt in a frame that is as high as its content. All attributes but src may be missing or change later.
+// shows one panel of a page of overt in a frame as high as its content. All attributes except src are optional and may change later.
 (() => {
   const PANELS = ["steps", "map", "links", "checks", "written", "states", "bottleneck", "joining", "reweight", "switches", "switched"];
   const HEAD = /^L?(\d{1,4})[H.](\d{1,4})$/;

@@ -1,4 +1,4 @@
-// A page in a frame of another page: the text and one panel, a link to the whole, and its height for the page around it.
+// A page in a frame of another page: the text and one panel, a link to the whole page, and its height for the outer page.
 import { make } from "../../../../drawing/web/elements.js";
 
 export function startEmbedded(root, store) {

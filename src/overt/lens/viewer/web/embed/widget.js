@@ -1,5 +1,5 @@
-// The page in a notebook: an anywidget module. The page has a frame of its own, so that neither its style and keys meet the notebook's
-// nor anything in its tokens does; the frame may run scripts and save files, and reaches nothing outside of itself.
+// The page in a notebook: an anywidget module. The page has its own frame, so that its style, keys and tokens cannot affect the notebook;
+// the frame may run scripts and save files, and reaches nothing outside of itself.
 
 function frameOf(model, el) {
   const frame = el.ownerDocument.createElement("iframe");

@@ -1,4 +1,4 @@
-// What is seen, to keep: the map in sight as SVG, PNG and CSV, the chosen token's weights as CSV, and a link that restores the view.
+// Exports of the view: the visible map as SVG, PNG and CSV, the chosen token's weights as CSV, and a link that restores the view.
 import { weightsOf } from "../data/rows.js";
 import { pictureOf } from "./picture.js";
 import { visibleTiles, viewOf } from "../data/visible_tiles.js";
@@ -43,8 +43,8 @@ async function saved(description, act) {
 
 const nameOf = ({ head, state }, ending, part = "") => `${head.name}${part ? `-${state.side}-${state.token}` : ""}.${ending}`;
 
-// A text with commas, quotes and line breaks as one field. A spreadsheet takes =, +, − and @ at the start for a formula: an apostrophe
-// before them keeps tokens what they are.
+// A text with commas, quotes and line breaks as one field. An apostrophe before =, +, − and @ at the start prevents a spreadsheet from
+// reading the token as a formula.
 export function fieldOf(text) {
   const description = visible(text);
   return `"${(/^[=+\-@\t\r]/.test(description) ? `'${description}` : description).replaceAll('"', '""')}"`;
@@ -52,7 +52,7 @@ export function fieldOf(text) {
 
 const plainNumber = (weight) => (Number.isNaN(weight) ? "NaN" : String(Number(weight.toPrecision(9))));
 
-// The visible part of the map: a line a weight, or a line a cell with the largest and the mean weight of its queries and keys.
+// The visible part of the map: one line per weight, or per cell with the largest and the mean weight of its queries and keys.
 export function mapText({ head, state }) {
   const { kind, rowEdges, keyEdges, max, mean } = visibleTiles(head, state.view);
   const [rows, keys] = [rowEdges.length - 1, keyEdges.length - 1];
@@ -69,7 +69,7 @@ export function mapText({ head, state }) {
   return `${lines.join("\n")}\n`;
 }
 
-// The chosen token's row or column: a line a key, or a query.
+// The chosen token's row or column: one line per key or query.
 export function weightsText({ head, state }) {
   const { weights, side } = weightsOf(head, state.side, state.token);
   const names = side === "query" ? head.keys : head.queries;
@@ -77,7 +77,7 @@ export function weightsText({ head, state }) {
   return `${[`${side === "query" ? "key" : "query"},weight,token`, ...lines].join("\n")}\n`;
 }
 
-// The picture as PNG, twice as large so that it prints.
+// The picture as PNG, twice as large for print.
 function painted({ text, width, height }) {
   const canvas = make("canvas", {});
   [canvas.width, canvas.height] = [2 * width, 2 * height];
@@ -92,7 +92,7 @@ function painted({ text, width, height }) {
   });
 }
 
-// The link on the clipboard; where that is refused, in a field to copy from.
+// Copies the link to the clipboard, or shows it in a field if the browser refuses.
 async function copied(root, link) {
   try {
     await navigator.clipboard.writeText(link);

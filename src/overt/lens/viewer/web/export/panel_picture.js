@@ -2,10 +2,10 @@
 import { download, make } from "../../../../drawing/web/elements.js";
 import { theme } from "../../../../drawing/web/theme.js";
 
-const [SCALE, LARGEST] = [2, 16_000]; // pixels a CSS pixel, so that it prints; a side that browsers draw
+const [SCALE, LARGEST] = [2, 16_000]; // SCALE: pixels per CSS pixel, for print; LARGEST: the largest side that browsers draw
 const NOT_XML = /[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]/g;
 
-// Saves the picture; the button says where that is not possible.
+// Saves the picture; the button reports if that is impossible.
 export async function savePicture(root, button) {
   const text = button.textContent;
   button.disabled = true;
@@ -44,7 +44,7 @@ function svgOf(root, parts, width, height) {
   return text.replace(NOT_XML, "\ufffd");
 }
 
-// A part as it is now: canvases as images of what is drawn on them, fields with what they hold, boxes where they are scrolled to.
+// A copy of a part: canvases as images, fields with their values, boxes at their scroll positions.
 function copyOf(part) {
   const copy = part.cloneNode(true);
   const copies = copy.querySelectorAll("*");

@@ -1,4 +1,4 @@
-// The visible part of the map as one SVG: cells as vectors where they are few, as an image where they are many, with names, a legend and what is true.
+// The visible part of the map as one SVG: few cells as vectors, many as an image, with names, a legend and the facts.
 import { colourAt, colourOf, scaleOf, weightAt } from "../map/colour_scale.js";
 import { scientific } from "../../../../drawing/web/numbers.js";
 import { visibleTiles } from "../data/visible_tiles.js";
@@ -6,16 +6,16 @@ import { grouped, label, visible, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 import { css, theme } from "../../../../drawing/web/theme.js";
 
-const SIDE = 640; // of the map, in pixels
-const VECTORS = 2500; // cells that are drawn as rectangles
-const NAMED = 48; // rows or keys that are named one by one
+const SIDE = 640; // SIDE: the side of the map, in pixels
+const VECTORS = 2500; // VECTORS: the most cells that are drawn as rectangles
+const NAMED = 48; // NAMED: the most rows or keys with names
 
 const INKS = { light: { paper: "#ffffff", ink: "#1b2027", quiet: "#59616d" }, dark: { paper: "#171b22", ink: "#e9e6de", quiet: "#9ba4b1" } };
 
-// XML has no place for most control characters, and tokens may hold any: they are shown as everywhere else.
+// XML forbids most control characters, but tokens may contain any, so they are replaced as on the page.
 const xmlText = (text) => visible(text).replace(/[<>&"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
 
-// { text, width, height } of the map that the state shows.
+// { text, width, height } of the state's map.
 export function pictureOf({ recording, head, state }) {
   const tiles = visibleTiles(head, state.view, 512);
   tiles.values = state.pool === "mean" ? tiles.mean : tiles.max;

@@ -1,7 +1,7 @@
 import { label } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
-// What a head of each role does, in words: those of lens/statistics/roles.py.
+// Each role of a head in words, the same as in lens/statistics/roles.py.
 const ROLE_WORDS = {
   "first token": "usually the first token",
   "previous token": "usually the previous token",
@@ -20,7 +20,7 @@ export function headText({ role }) {
   return role.startsWith("perhaps ") ? words.replace("usually", "perhaps") : words;
 }
 
-// What the chosen head does, in a few lines: the share of its weight that each plain pattern takes, and how far it is spread out.
+// The role of the chosen head in a few lines: the share of its weight on each plain pattern, and its entropy.
 export function aboutHead(head) {
   const shares = Object.entries(head.roleScores).map(([name, share]) => [name, Number(share)]).filter(([name]) => name !== "uniform");
   const even = Math.log(Math.max(2, head.keyCount));

@@ -5,17 +5,17 @@ import { aboutHead, headText } from "./about.js";
 import { label, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
-const WIDE = 64; // pixels of a small map in a line
+const WIDE = 64; // WIDE: the width of a small map in a line, in pixels
 const SORTS = [["layer", "by layer"], ["entropy", "sharpest first"], ["role", "by role"], ["token", "attending to the token"]];
 
-// The heads as small maps: a row a layer, or in a line, sorted; of one role, or all.
+// The heads as small maps: one row per layer, or in a sorted line; of one role, or all.
 export function mountHeads(root, recording, store) {
   const thumbs = new WeakMap();
   const [top, box, about] = ["heads-head", "heads-box", "about"].map((className) => make("div", { className }));
   root.append(top, box, about);
   const self = { recording, store, thumbs, top, box, about };
   const build = () => {
-    self.stale = !root.clientWidth; // out of sight: built when the panel is chosen
+    self.stale = !root.clientWidth; // an invisible panel is built when it is chosen
     if (!self.stale) controls(self), layout(self), mark(self);
   };
   store.subscribe((state, changed) => {
@@ -32,7 +32,7 @@ export function mountHeads(root, recording, store) {
 
 const passOf = ({ recording, store }) => recording.heads[store.get().head].pass;
 
-// How hard the chosen token is attended to: the mean weight that it gets as a key; for a query, the largest that it gives.
+// The strength of a head for the chosen token: its mean weight as a key, or its largest weight as a query.
 function hardness(head, { side, token }) {
   if (side === "key" || head.same) return Math.abs(head.received[Math.min(token, head.keyCount - 1)] ?? 0);
   const row = head.exact ? head.weightsRow(Math.min(token, head.queryCount - 1)) : head.received;
@@ -117,7 +117,7 @@ function button(self, head, named) {
   return result;
 }
 
-// What a head in a line is sorted by.
+// The sort key of a head in a line.
 function side({ store }, head) {
   const state = store.get();
   if (state.sort === "entropy") return `${head.entropy.toFixed(2)} nats`;
@@ -125,7 +125,7 @@ function side({ store }, head) {
   return `${label(headText(head), 28)} ${head.roleScore.toFixed(2)}`;
 }
 
-// A head's small map, of a level whose cells are a pixel wide at least: a finer one would drop some of them.
+// A head's small map, from a level with cells of at least one pixel, because a finer level would lose some cells.
 function draw(self, head, canvas) {
   const { colour, palette, pool } = self.store.get();
   if (!head.base) return;

@@ -1,4 +1,4 @@
-// The chosen word in all heads: its row of weights in each as stripes, the strongest link of each layer, and what is true of this picture.
+// The chosen word in all heads: its row of weights in each head as stripes, the strongest link of each layer, and the picture's limits.
 import { weightsOf, strongestOf } from "../data/rows.js";
 import { number } from "../../../../drawing/web/numbers.js";
 import { rampOf } from "../steps/strips.js";
@@ -8,9 +8,9 @@ import { headText } from "./about.js";
 import { walk } from "./heads.js";
 import { button, formulaNodes, gauge, make } from "../../../../drawing/web/elements.js";
 
-const STRONG = 0.5; // below a weight of a half colours stay pale, so that a row that attends everywhere does not look sure
+const STRONG = 0.5; // STRONG: weights below it have pale colours, so that a row of spread weights does not look certain
 const SHARES = Array.from({ length: 21 }, (_, i) => i / 20);
-const [SLICE, MOST] = [40, 1500]; // ms of work between two frames; heads that are drawn
+const [SLICE, MOST] = [40, 1500]; // SLICE: ms of work between two frames; MOST: the most heads that are drawn
 
 export function mountWordHeads(root, recording, store) {
   const self = { recording, store, heads: make("section", { className: "card" }), links: make("section", { className: "card" }), about: make("section", { className: "card true" }), work: 0 };
@@ -22,7 +22,7 @@ export function mountWordHeads(root, recording, store) {
     const focused = self.heads.contains(document.activeElement);
     wide = root.clientWidth;
     drawWord(self);
-    if (focused) self.cells.get(store.get().head)?.focus(); // the cells are new: whoever came by keyboard stays where they were
+    if (focused) self.cells.get(store.get().head)?.focus(); // the cells are new: the keyboard's focus stays
   };
   store.subscribe((state, changed) => {
     if (["batch", "side", "token", "theme", "panel"].some((name) => changed.has(name)) || (changed.has("head") && self.pass !== recording.heads[state.head].pass)) draw();
@@ -67,7 +67,7 @@ function byLayer(list, headOf) {
   return layers;
 }
 
-// Heads of the same texts as the chosen one: of an encoder–decoder, one side's word is no query of the other's heads.
+// Heads with the same texts as the chosen one: in an encoder–decoder, a word of one side is not a query of the other side's heads.
 const alike = (head, chosen) => head.queryCount === chosen.queryCount && head.keyCount === chosen.keyCount && head.queries === chosen.queries;
 
 function cellOf(self, head) {
@@ -79,7 +79,7 @@ function cellOf(self, head) {
   return cell;
 }
 
-// Rows are computed a few milliseconds at a time, the links when all of them are there.
+// Computes rows a few milliseconds at a time, and the links after all rows.
 function work(self, heads, word, state) {
   const turn = (self.work += 1);
   const found = [];
@@ -123,7 +123,7 @@ function drawLinks(self, found, word, { side, token }) {
   markHead(self);
 }
 
-// On what the heads put their largest weight, counted.
+// The tokens with the heads' largest weights, counted.
 function looksText(found, word, side, token) {
   const seen = found.filter(({ best, head }) => best !== undefined && !head.signed);
   if (side !== "query" || !seen.length) return "";
@@ -151,7 +151,7 @@ function markHead(self) {
   self.said.replaceChildren(make("b", { text: head.name }), ` ${recording.whyOf(head) || headText(head)}`, ...hereNodes(head, state), ". ", ...(back ? [button(`back to ${back.name}`, () => store.set({ head: back.index }), { class: "linklike" })] : []));
 }
 
-// On what the head puts the largest weight of the chosen token: "here animal".
+// The token with the head's largest weight for the chosen token: "here animal".
 function hereNodes(head, { side, token }) {
   const [best] = strongestOf(weightsOf(head, side, token).weights, 1);
   if (side !== "query" || best === undefined) return [];

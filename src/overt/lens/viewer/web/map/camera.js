@@ -1,8 +1,8 @@
-// Where a map is looked at: which rows and keys, and how many pixels a weight has.
+// The visible rows and keys of a map, and the pixels of a weight.
 //
-// { left, top } is the key and the row at the upper left corner, { wide, high } the pixels of one weight along keys and rows.
+// { left, top } are the key and the row at the upper left corner, { wide, high } the pixels of one weight along keys and rows.
 
-const CLOSEST = 72; // pixels of a weight
+const CLOSEST = 72; // CLOSEST: the most pixels of a weight
 
 export function createCamera(head) {
   const square = head.queryCount <= 3 * head.keyCount && head.keyCount <= 3 * head.queryCount;
@@ -37,7 +37,7 @@ export function createCamera(head) {
       [width, height] = [w, h];
       camera.show(visibleRange);
     },
-    // Show these rows and keys, or all.
+    // Shows these rows and keys, or all.
     show(view) {
       if (!view) [wide, high] = fitted();
       else {
@@ -52,7 +52,7 @@ export function createCamera(head) {
       [left, top] = [left - x / wide, top - y / high];
       clamp();
     },
-    // Zoom by a factor; what is at pixel x, y stays there.
+    // Zooms by a factor around pixel x, y.
     zoom(factor, x = width / 2, y = height / 2) {
       const [key, row] = [left + x / wide, top + y / high];
       const maximum = CLOSEST / Math.max(wide, high);
@@ -63,9 +63,9 @@ export function createCamera(head) {
       [left, top] = [key - x / wide, row - y / high];
       clamp();
     },
-    // The pixel of a weight's middle.
+    // The pixel at a weight's centre.
     place: (row, key) => [(key + 0.5 - left) * wide, (row + 0.5 - top) * high],
-    // Bring a weight into sight, as little as is needed.
+    // Moves a weight into sight by the shortest way.
     reach(row, key) {
       const [shownRows, shownKeys] = [height / high, width / wide];
       if (row < top) top = row;

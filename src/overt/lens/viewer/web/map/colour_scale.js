@@ -5,7 +5,7 @@ import { theme } from "../../../../drawing/web/theme.js";
 // Colours from weights. Maps are bytes on a logarithmic scale, and a colour scale is a table from such bytes to colours: another
 // palette or scale needs no new data.
 
-// The page's own blue goes with its paper, light or dark. The other palettes rise in lightness all the way and read without their hue;
+// The page's own blue fits its background, light or dark. The other palettes increase in lightness and are readable without hue;
 // cividis, viridis and magma are public-domain tables.
 const RAMPS = {
   cividis: "00224e 002e6a 1a386f 32436d 434e6c 535a6d 61656f 6f7073 7d7c78 8c8878 9b9476 aba072 bcae6c cdbb63 dec958 f0d846 fee838",
@@ -39,14 +39,14 @@ export function shareOf(weight, { colour, minimum, maximum }) {
 
 export const weightAt = (share, { colour, minimum, maximum }) => (colour === "linear" ? share * maximum : minimum * (maximum / minimum) ** share);
 
-const LARGEST = new WeakMap(); // of each head: a map has a million cells, and every panel reads it
+const LARGEST = new WeakMap(); // LARGEST: each head's largest weight, cached because a map has a million cells
 
 function largestOf(head) {
   if (!LARGEST.has(head)) LARGEST.set(head, head.base ? Math.max(0, ...Array.from(new Set(head.base.max), (code) => Math.abs(weightOf(code, head.signed))).filter((each) => each === each)) : Math.abs(head.links.weights[0] ?? 1));
   return LARGEST.get(head);
 }
 
-// The scale for a head: from an eighth of what equal weights would be, or linearly from zero, to its largest weight.
+// The scale for a head: from an eighth of equal weights, or linearly from zero, to its largest weight.
 export function scaleOf(head, { colour, palette }) {
   const largest = largestOf(head);
   if (head.signed) return { colour, palette, signed: true, maximum: Math.max(largest, 1e-6), minimum: Math.max(largest, 1e-6) / 1024 };
@@ -59,7 +59,7 @@ export function colourOf(weight, scale) {
   return colourAt((scale.signed ? Math.sign(weight) : 1) * shareOf(Math.abs(weight), scale) || 0, scale);
 }
 
-// The colours of all 256 bytes as 32-bit pixels. Zero is left clear: masked weights show the background.
+// The colours of all 256 bytes as 32-bit pixels. Zero is transparent, so masked weights show the background.
 export function pixelsOf(scale) {
   const pixels = new Uint32Array(256);
   for (let code = 1; code < 256; code++) {

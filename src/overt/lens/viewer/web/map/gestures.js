@@ -1,4 +1,4 @@
-// Mouse, touch and keys on a map, as what they mean: pan, zoom, a cell pointed at, a cell chosen.
+// Translates mouse, touch and keys on a map to pan, zoom, point at a cell and choose a cell.
 
 const KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 

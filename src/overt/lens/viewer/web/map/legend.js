@@ -3,7 +3,7 @@ import { weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 import { css } from "../../../../drawing/web/theme.js";
 
-// The colour scale as a bar with its numbers, what equal weights would be, and the colours of what is no weight.
+// The colour scale as a bar with its numbers, the value of equal weights, and the colours of NaN and masked weights.
 export function legend(scale, head) {
   const bar = make("canvas", { className: "ramp", attributes: { width: "256", height: "1", "aria-hidden": "true" } });
   const pen = bar.getContext("2d");

@@ -12,7 +12,7 @@ import { grouped, label } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 import { theme } from "../../../../drawing/web/theme.js";
 
-// The map of the chosen head: a canvas for the weights, one above it for what is marked, and a line that says what is pointed at.
+// The map of the chosen head: a canvas for the weights, one above it for marks, and a line on the weight under the pointer.
 export function mountMap(root, recording, store) {
   const under = make("canvas", { attributes: { "aria-hidden": "true" } });
   const description = { tabindex: "0", role: "application", "aria-roledescription": "map of weights", "aria-describedby": "readout" };
@@ -29,7 +29,7 @@ export function mountMap(root, recording, store) {
   switchTo(self);
 }
 
-// Another head: its own pictures and its own camera, the place kept where the sizes are the same.
+// Switches to another head with its own pictures and camera; the position stays if the sizes are equal.
 function switchTo(self) {
   const state = self.store.get();
   const head = self.recording.heads[state.head];
@@ -77,7 +77,7 @@ function drawAll(self) {
   self.over.dataset.waiting = String(step === null ? 0 : self.pyramid.waiting);
 }
 
-// What is pointed at, by the pointer or by the keys, in words.
+// The weight under the pointer or the keyboard's cursor, in words.
 function tell(self, position) {
   self.readout.replaceChildren(...readoutOf(self, position));
 }
@@ -98,7 +98,7 @@ function listen(self) {
     clearTimeout(self.written);
     self.written = setTimeout(() => (store.set({ view: self.camera.whole ? null : self.camera.view }), self.mini.hint()), 200);
   };
-  // By the keys and buttons it goes to and from the cursor, or what is chosen, which stays in sight.
+  // Keys and buttons zoom around the cursor or the chosen token, which stays visible.
   const zoomBy = (factor) => {
     const held = self.cursor ?? startOfCursor(self);
     self.camera.zoom(factor, ...self.camera.place(...held));
@@ -152,7 +152,7 @@ function listen(self) {
   self.theme = theme;
 }
 
-// The keys begin at the chosen token, at what is most strongest of it; at the strongest link of all without one.
+// The keyboard's cursor begins at the chosen token's strongest link, or without one at the strongest link of all.
 function startOfCursor({ head, store, camera }) {
   const { token, side } = store.get();
   const [r0, r1, k0, k1] = camera.view;

@@ -1,7 +1,7 @@
 import { PALETTES } from "./colour_scale.js";
 import { button, make } from "../../../../drawing/web/elements.js";
 
-// Buttons of which one is pressed.
+// A group of buttons with one pressed.
 export function choices(label, names, chosen, choose) {
   const buttons = names.map(([value, text]) => button(text, () => choose(value), { "aria-pressed": String(value === chosen) }));
   return make("div", { className: "choices", attributes: { role: "group", "aria-label": label } }, ...buttons);
@@ -13,7 +13,7 @@ export function selection(label, names, chosen, choose) {
   return select;
 }
 
-// How the map is drawn: largest or mean of each cell, the colours, and how near.
+// The controls of the map: largest or mean of each cell, colours, and zoom.
 export function mapControls(store, self) {
   const { pool, colour, palette } = store.get();
   const near = [["zoom in", "+", 1.6], ["zoom out", "−", 1 / 1.6], ["show all", "⤢", 0]];

@@ -2,12 +2,12 @@ import { colourOf, shareOf } from "./colour_scale.js";
 import { grouped, isolated, label } from "../data/labels.js";
 import { css, inkOn } from "../../../../drawing/web/theme.js";
 
-// One frame of the map: pictures that are there already are put in their places; nothing is computed.
+// One frame of the map: draws ready pictures in their places, without computing any.
 
-const NAMED = 13; // pixels of a weight from which on the edges show tokens
-const NUMBERED = 46; // and from which on a cell shows its number
+const NAMED = 13; // NAMED: the least pixels of a weight for tokens at the edges
+const NUMBERED = 46; // NUMBERED: the least pixels of a weight for a number in its cell
 
-// Room for the tokens at the left and above, as long as most of them are; at the right, half a number.
+// Room for most tokens at the left and above, and for half a number at the right.
 export function mapMargins(head, width) {
   if (width < 420) return { left: 54, top: 54, right: 10 };
   const longest = [head.queries, head.keys].map((words) => {
@@ -46,7 +46,7 @@ export function drawMap(self, step, pool) {
   pen.restore();
 }
 
-// A hairline around the map, so that what is masked is seen to be inside it.
+// A hairline around the map, so that masked weights are visibly inside it.
 function outline(pen, head, camera, size, x0, y0) {
   pen.strokeStyle = getComputedStyle(document.documentElement).getPropertyValue("--line");
   pen.lineWidth = 1;
@@ -84,7 +84,7 @@ function band({ camera, head }, { pen, colour, x, y }, { side, token }) {
   else pen.strokeRect(x(token + 0.5) - size / 2, y(0) - 1, size, head.queryCount * camera.size[1] + 2);
 }
 
-// Lines through the weight that is pointed at, and a frame around it.
+// Lines through the weight under the pointer, and a frame around it.
 function ring({ head, camera, margins, width, height }, { pen, colour, x, y }, [row, key]) {
   pen.strokeStyle = colour("--quiet");
   pen.lineWidth = 0.5;
@@ -177,7 +177,7 @@ function ticks({ pen, colour }, from, to, position) {
   }
 }
 
-// Ticks at powers of two times one, so that lengths as models have them fall on them; never between two places.
+// Ticks at powers of two, so that usual lengths of models fall on them; never between two positions.
 const niceStep = (apart) => Math.max(1, 2 ** Math.ceil(Math.log2(Math.max(apart, 1e-9))));
 
 const fittedLabels = new Map();

@@ -1,12 +1,11 @@
-// What lies beyond the window: the whole map in a corner with a frame around what is in sight, and a hint where the weight lies once
-// nothing of it is in sight.
+// The whole map in a corner with a frame around the visible part, and a hint at the nearest strong weight if only weak ones are visible.
 import { tile, weightOf } from "../data/exact.js";
 import { label, weightText } from "../data/labels.js";
 import { button, make } from "../../../../drawing/web/elements.js";
 
-const [LONG, SHORT] = [128, 24]; // pixels of the longer side, and of the shorter one at least
-const FLAT = 0.25; // of the largest weight: a window of weaker ones looks flat
-const EXACT = 2 ** 17; // weights that are looked at one by one
+const [LONG, SHORT] = [128, 24]; // LONG: pixels of the longer side; SHORT: the least pixels of the shorter side
+const FLAT = 0.25; // FLAT: a window looks flat if all weights are below this share of the largest weight
+const EXACT = 2 ** 17; // EXACT: the most weights that are read one by one
 
 export function createMinimap(self) {
   const canvas = make("canvas", { className: "mini", attributes: { "aria-hidden": "true", title: "the whole map: click to go there" } });
@@ -49,7 +48,7 @@ export function createMinimap(self) {
   };
 }
 
-// The nearest strong link of a window in which all weights are weak: { arrow, row, key, weight }; null where there is nothing to hint at.
+// The nearest strong link of a window in which all weights are weak: { arrow, row, key, weight }; null without a hint.
 function hintOf({ camera, head }) {
   const { weights, rows, keys } = head.links;
   if (camera.whole || !weights.length || strongestIn(head, camera.view) >= FLAT * Math.abs(weights[0])) return null;

@@ -2,8 +2,8 @@ import { tile, weightOf } from "../data/exact.js";
 import { grouped, label, titleOf, weightText } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
-// The weight under the pointer, as nodes: the exact weight where a weight can be distinguished from its neighbours, else the cell's largest
-// and mean, found from the exact weights too where they can be had.
+// The weight under the pointer, as nodes: the exact weight if it can be distinguished from its neighbours, else the cell's largest
+// and mean, from exact weights if they are available.
 export function readoutOf(self, position) {
   const { head } = self;
   const what = head.exact ? "weight" : "cell";
@@ -27,7 +27,7 @@ function one(head, row, key) {
   return [make("b", { className: "value", text: said, attributes: { "data-row": row, "data-key": key, "data-weight": weight } }), " ", ...pair(head, row, key)];
 }
 
-// Largest and mean of the cell of the map that holds a weight.
+// The largest and the mean of a weight's cell in the map.
 function cell(self, row, key) {
   const { head, pyramid } = self;
   const size = self.camera.size.map((each) => each * self.ratio);
@@ -49,5 +49,5 @@ function cell(self, row, key) {
   return [make("b", { className: "value", text: about(maximum) }), quiet(`  ${where}, mean ${about(middle)}`)];
 }
 
-// A weight that is kept as a byte is known to some percent.
+// A weight stored as a byte is known to a few percent.
 const about = (weight) => (Number.isNaN(weight) || weight === 0 ? weightText(weight) : `≈ ${Number(weight.toPrecision(2))}`);

@@ -14,8 +14,8 @@ export function drawStrip(canvas, values, maximum) {
   });
 }
 
-// Weak before strong, none thinner than can be seen; a line through the one that is marked. `size` is the canvas's, where it is known: to
-// ask each of many canvases for its own would lay the page out again for each.
+// Draws weak stripes before strong ones, none too thin to see, with a line through the marked one. Pass the canvas's `size` if it is
+// known, because asking each of many canvases would lay out the page again each time.
 export function drawStripes(canvas, weights, maximum, marked = null, size = [canvas.clientWidth || 28, canvas.clientHeight || 22]) {
   const [width, height] = size;
   const pen = contextOf(canvas, width, height);
@@ -32,7 +32,7 @@ export function drawStripes(canvas, weights, maximum, marked = null, size = [can
   pen.fillRect((marked + 0.5) * step - 1, 0, 2, height);
 }
 
-// One bar a number, up or down from a line: in the middle, or at the bottom where none is negative.
+// One bar per number, up or down from a line in the middle, or at the bottom if no number is negative.
 export function drawBars(canvas, values) {
   const [width, height, style] = [canvas.clientWidth || 200, canvas.clientHeight || 56, getComputedStyle(canvas)];
   const pen = contextOf(canvas, width, height);

@@ -1,8 +1,8 @@
-// The steps as a row of buttons, and a button that plays them one after the other.
+// The steps as a row of buttons, with a button that plays them in order.
 import { button, make } from "../../../../drawing/web/elements.js";
 import { stagesOf } from "./step_text.js";
 
-const HOLD_FOR = 3400; // ms for a step while it plays
+const HOLD_FOR = 3400; // HOLD_FOR: ms per step while the steps play
 
 export function mountPlayer(root, recording, store) {
   const [icon, name, list] = [make("i", { attributes: { "aria-hidden": "true" } }), make("span"), make("ol", { className: "stages" })];

@@ -1,7 +1,7 @@
-// The six steps of one query of one head, with their numbers: what Python's `head.steps(row)` gives, computed from what was packed.
+// The six steps of one query of one head with their numbers, like Python's `head.steps(row)`, computed from the packed data.
 import { allowedAt, biasOf, scoreOf, vectorAt, walkBack, weightsRow } from "../data/exact.js";
 
-// { own, raw, scores, masked, weights, output, allowed }: one number a key, the output one a feature. `raw` is before scale and
+// { own, raw, scores, masked, weights, output, allowed }: one number per key, in the output one per feature. `raw` is before scale and
 // softcap; `masked` has the bias added and is −∞ where masked. A head whose weights themselves are stored has no scores.
 export function stepsOf(head, query) {
   const { terms } = head;
@@ -26,7 +26,7 @@ export function stepsOf(head, query) {
   return { own, raw, scores, masked, weights, output, allowed };
 }
 
-// What the decays between each position and the row leave, the mean over features; 0 for positions that the row does not read.
+// The product of the decays between each position and the row, as the mean over features; 0 for positions that the row does not read.
 function leftOf(terms, query) {
   const { mixer, width, keyCount, queryCount } = terms;
   const [left, wide] = [new Float64Array(keyCount), mixer.decay?.width ?? 1];
@@ -38,7 +38,7 @@ function leftOf(terms, query) {
   return left;
 }
 
-// r when the walk back comes to a position; zeros for one that the row does not read.
+// r when the walk back reaches a position; zeros if the row does not read the position.
 function askingOf(terms, query, key) {
   let result = new Float64Array(terms.width);
   walkBack(terms, query, key, (j, _, asks) => {
@@ -47,7 +47,7 @@ function askingOf(terms, query, key) {
   return result;
 }
 
-// Σ weights · value; null where no values were packed.
+// Σ weights · value; null without packed values.
 function sumOf(head, weights) {
   if (!head.value(0)) return null;
   const output = new Float64Array(head.valueWidth);
@@ -59,7 +59,7 @@ function sumOf(head, weights) {
   return output;
 }
 
-// What each dimension adds to the score of one pair, before scale and softcap.
+// The contribution of each dimension to the score of one pair, before scale and softcap.
 export function byDimension(head, query, key) {
   const [q, k, { score }] = [head.query(query), head.key(key), head.terms];
   return q.map((value, d) => {
@@ -82,7 +82,7 @@ export function betweenOf(head) {
   return result;
 }
 
-// √64 reads better than 8, where it is the root of the width.
+// √64 reads better than 8 if it is the root of the width.
 export function scaleName(head) {
   const inverse = 1 / head.terms.score.scale;
   if (Math.abs(inverse * inverse - head.width) < 1e-3 * head.width) return `÷ √${head.width}`;

@@ -1,4 +1,4 @@
-// What the steps are called in each kind of layer, what each of them does in a sentence, and its numbers for one pair.
+// The names of the steps in each kind of layer, a sentence on each step, and its numbers for one pair.
 import { bracketed, decimals, number, scientific, vectorText } from "../../../../drawing/web/numbers.js";
 import { label } from "../data/labels.js";
 import { betweenOf, byDimension } from "./step_numbers.js";
@@ -6,8 +6,8 @@ import { betweenOf, byDimension } from "./step_numbers.js";
 const COUNT = { 3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven" };
 export const countWord = (count) => COUNT[count] ?? String(count);
 
-// "hidden" for a [h, c] layer, "states" where values are the states themselves, "plain" where the vectors themselves are query, key and
-// value, "mixer" for a linear one, "stored" where the page holds weights alone, "qkv" for learned queries, keys and values.
+// "hidden" for a [h, c] layer, "states" if values are the states themselves, "plain" if the vectors themselves are query, key and
+// value, "mixer" for a linear one, "stored" if the page holds only weights, "qkv" for learned queries, keys and values.
 export function recipeOf(head) {
   if (head.signed) return "mixer";
   if (head.stored) return "stored";
@@ -17,7 +17,7 @@ export function recipeOf(head) {
   return same ? "plain" : "qkv";
 }
 
-// What the parts of the steps are called: the query's own vector, each key's, the weight, the weighted value, the sum.
+// The names of the steps' parts: the query's own vector, each key's, the weight, the weighted value, the sum.
 export function namesOf(head, query) {
   const recipe = recipeOf(head);
   if (recipe === "mixer") return { query: "query", key: "k", value: "v", weight: "W", weighted: "W·v", sum: "output = Σ W·v" };
@@ -38,7 +38,7 @@ export function stagesOf(head, query) {
 
 const scoreFormula = (head) => ({ gaussian: "−|q − k|² ÷ 2h²", additive: `w · ${head.terms.score.activation}(q + k)` })[head.terms.score.kind] ?? "q·k";
 
-// A state's score is compared of the states themselves, a vector's of the vectors; learned ones are compared by their own formula.
+// The formula names states or vectors that serve as query and key themselves; learned queries and keys have the score's formula.
 export function formulaOf(head, query) {
   return { hidden: `f(h_${query + 1}, h_j)`, states: `f(h_${query + 1}, h_j)`, plain: `x_${query + 1}·x_j` }[recipeOf(head)] ?? scoreFormula(head);
 }
@@ -171,5 +171,5 @@ function normalizeWorking(head, steps, key) {
   return `e^${number(scaled, 3)} ÷ Σ e^s, which is e^${number(scaled - Math.log(steps.weights[key]), 3)}: ${weight}${sink}`;
 }
 
-// What is missing from 1 went to the sink.
+// The sink got the share missing from 1.
 export const totalOf = (weights) => weights.reduce((sum, weight) => sum + weight, 0);

@@ -1,5 +1,5 @@
-// The steps of the chosen token with their numbers: a row a key, strongest first, with its vectors as strips; the step that plays is described
-// in a sentence and written out for one pair.
+// The steps of the chosen token with their numbers: one row per key, strongest first, with its vectors as strips; the current step is
+// described in a sentence and written out for one pair.
 import { drawBars, drawStrip, largestOf } from "./bars.js";
 import { weightsOf, strongestOf } from "../data/rows.js";
 import { decimals, number, scientific, vectorText } from "../../../../drawing/web/numbers.js";
@@ -11,7 +11,7 @@ import { stripReader } from "./strips.js";
 import { button, formulaNodes, gauge, make } from "../../../../drawing/web/elements.js";
 import { theme } from "../../../../drawing/web/theme.js";
 
-const [SHOWN, ALL, BINS, ADDED_UP] = [8, 256, 96, 1800]; // keys in the table, once folded out; bars for all keys; ms in which a sum grows
+const [SHOWN, ALL, BINS, ADDED_UP] = [8, 256, 96, 1800]; // SHOWN, ALL: keys in the table, folded and unfolded; BINS: bars for all keys; ADDED_UP: ms in which a sum grows
 
 export function mountSteps(root, recording, store) {
   const s = { root, recording, store, known: null, all: false };
@@ -27,7 +27,7 @@ export function mountSteps(root, recording, store) {
   draw();
 }
 
-// The query whose steps are shown: the chosen one; for a chosen key of another text, the query that takes most of it.
+// The query whose steps are shown: the chosen one, or for a chosen key of another text the query with the largest weight on it.
 export function queryOf(head, { side, token }) {
   if (side === "query" || head.same) return token;
   return strongestOf(weightsOf(head, side, token).weights, 1)[0] ?? 0;
@@ -78,7 +78,7 @@ function tell(s, head, query, stage) {
   s.caption.replaceChildren(says, working, ...(s.recording.why ? whyNodes(s.recording.why, head, query, s.key) : []));
 }
 
-// What the table's columns and the lines below it have to do with the present step.
+// The relation of the table's columns and of the lines below it to the current step.
 function mark(s, stage, playing) {
   const order = s.known.stages.map((each) => each.key);
   s.root.dataset.stage = stage.key;
@@ -90,7 +90,7 @@ function mark(s, stage, playing) {
   }
 }
 
-// The step's picture for the pair, where the table has none: the score dimension by dimension, the weights of all keys in their order.
+// The step's picture for the pair if the table has none: the score by dimension, or the weights of all keys in order.
 function drawFigure(s, head, query, stage) {
   const { steps } = s.known;
   const more = head.keyCount > BINS ? ", the largest of each run" : "";
@@ -106,7 +106,7 @@ function drawFigure(s, head, query, stage) {
   return drawBars(canvas, values);
 }
 
-// As many numbers as there is room for: each the largest of its run.
+// As many numbers as fit, each the largest of its run.
 function binned(weights) {
   if (weights.length <= BINS) return weights;
   const result = new Float32Array(BINS);
@@ -119,7 +119,7 @@ function binned(weights) {
 
 const shortWeight = (weight) => (weight !== 0 && Math.abs(weight) < 5e-4 ? scientific(weight) : number(weight, 3));
 
-// The columns that this head has: which step makes each, how it is headed, and what it says of a key, a number or a vector.
+// The columns of this head: the step of each, its heading, and its number or vector for a key.
 function columnsOf({ head, steps, stages, names }) {
   const stage = (key) => stages.find((each) => each.key === key);
   const value = (j) => head.value(j) ?? [];
@@ -165,7 +165,7 @@ function drawQuery(s, head, names) {
   s.query.replaceChildren(make("span", {}, ...formulaNodes(`${names.query} = ${vectorText(vector)}`)), stripOf(s, vector, largestOf([vector]), `${names.query} of ${label(head.queries[s.known.query], 20)}`, true));
 }
 
-// Tab comes to the query's strip and to those of the chosen key.
+// Tab reaches the strips of the query and of the chosen key.
 function stripOf(s, values, most, name, reached) {
   const canvas = make("canvas", { className: "strip", attributes: { role: "img", "aria-label": `${name}: ${vectorText(values)}`, ...(reached ? { tabindex: "0" } : {}) } });
   canvas.strip = { values, name };
@@ -191,7 +191,7 @@ function keyRow(s, head, j, columns, labels) {
   return row;
 }
 
-// What all other keys hold together, the sink's share, the sum, and where the layer joins it to its state, that.
+// The lines below: all other keys together, the sink's share, the sum, and the layer's state if it is joined to the sum.
 function footOf(s, head, columns, shown, stages, names) {
   const { steps } = s.known;
   const line = (className, heading, weight, vector) => make("tr", { className }, make("th", { attributes: { scope: "row" } }, ...heading), ...columns.map((column) =>
@@ -218,7 +218,7 @@ function footOf(s, head, columns, shown, stages, names) {
   return lines;
 }
 
-// The sum as it comes about: key after key, the strongest first.
+// The growing sum: key after key, the strongest first.
 function addUp(s, start) {
   const { steps, head } = s.known;
   const order = strongestOf(steps.weights, 10);

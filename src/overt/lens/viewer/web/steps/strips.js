@@ -1,11 +1,11 @@
-// The legend of the strips' colours: a line with their scale, and with the number under the pointer or of the strip that has the focus.
+// The legend of the strips' colours: a line with their scale and the number under the pointer or of the focused strip.
 import { drawStrip } from "./bars.js";
 import { number } from "../../../../drawing/web/numbers.js";
 import { make } from "../../../../drawing/web/elements.js";
 
 const STEPS = Array.from({ length: 41 }, (_, i) => i / 20 - 1);
 
-// A ramp from one number to another, as legends have it.
+// A legend's colour ramp from one number to another.
 export function rampOf(low, high, shares = STEPS) {
   const canvas = make("canvas", { className: "key-ramp", attributes: { "aria-hidden": "true" } });
   return { nodes: [`${low} `, canvas, ` ${high}`], draw: () => drawStrip(canvas, shares, 1) };

@@ -1,13 +1,13 @@
-// Why a score is what it is: the parts of the model that wrote its query and its key, strongest first.
+// The parts of the model that wrote a score's query and key, strongest first.
 import { number } from "../../../../drawing/web/numbers.js";
 import { label } from "../data/labels.js";
 import { button, gauge, make } from "../../../../drawing/web/elements.js";
 
-const SHOWN = 7; // parts of a side
+const SHOWN = 7; // SHOWN: the most parts of a side
 const WORDS = { word: "the word itself", before: "the word before", position: "its position", biases: "all biases" };
 const SAYS = "Each list adds up to the score. It has direct paths only: what a part does by changing later parts is not in it.";
 
-// The button, and what it opens; `ask({ layer, head, row, key })` promises { score, query, key } or a sentence.
+// The button and its panel; `ask({ layer, head, row, key })` promises { score, query, key } or a sentence.
 export function whyNodes(ask, head, row, key) {
   const box = make("div", { className: "why", attributes: { "aria-live": "polite" } });
   box.hidden = true;

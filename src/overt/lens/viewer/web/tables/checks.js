@@ -1,5 +1,5 @@
-// What is true of the picture: the residual and its rounding bound, as run or as configured, weights and what they add, what equal
-// weights would be, and what a picture of weights does not say.
+// The facts about the picture: the residual and its rounding bound, the model as run or as configured, weights and their contributions,
+// the value of equal weights, and the limits of a picture of weights.
 import { allowedCount, weightsOf, strongestOf } from "../data/rows.js";
 import { number, scientific } from "../../../../drawing/web/numbers.js";
 import { queryOf } from "../steps/steps.js";
@@ -59,7 +59,7 @@ function runLines(head) {
   return lines;
 }
 
-// What the layer does before and after the mixing, which the weights do not show.
+// The layer's operations before and after the mixing, which the weights do not show.
 function aroundLines(head) {
   const { around } = head.call;
   return around.length ? around.map(visible) : ["Nothing that mixes tokens or scales outputs was found before or after it."];
@@ -88,7 +88,7 @@ function baselineLines(head, query) {
   return [make("p", {}, name, description), make("p", { text: spread })];
 }
 
-// What the weights of the chosen token add up to.
+// The sum of the chosen token's weights.
 function sumText(head, { side, token }) {
   const { weights, whole } = weightsOf(head, side, token);
   const total = (sizeOf) => number(weights.reduce((sum, weight) => sum + sizeOf(weight), 0), 3);
@@ -101,7 +101,7 @@ const counted = (count, one, many) => `${grouped(count)} ${count === 1 ? one : m
 
 const share = (weight) => (weight > 0 && weight < 5e-4 ? scientific(weight) : number(weight, 3));
 
-// The strongest keys by weight and by what they add, ‖α·v·W_O‖, both as shares of their sums.
+// The strongest keys by weight and by contribution, ‖α·v·W_O‖, both as shares of their sums.
 function normedLines(head, query) {
   const { outNorm } = head;
   if (!outNorm) return [make("p", { className: "quiet", text: `‖α·v·W_O‖ is not known: ${visible(head.outWhy)}.` })];

@@ -1,9 +1,9 @@
-// The strongest links as a table: of the head, or of the chosen token; for screen readers, and for people who want numbers.
+// A table of the strongest links of the head or of the chosen token, for screen readers and for people who want numbers.
 import { weightsOf, strongestOf } from "../data/rows.js";
 import { grouped, label, titleOf, weightText } from "../data/labels.js";
 import { button, gauge, make } from "../../../../drawing/web/elements.js";
 
-const FIRST = 20; // rows that are there without asking
+const FIRST = 20; // FIRST: rows that are shown at first
 
 export const linksPanel = {
   name: "links",

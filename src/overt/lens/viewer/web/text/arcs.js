@@ -1,14 +1,14 @@
-// Arcs between tokens of running text: over one line as bows; to the next line as curves from the edge of one token to the near edge of the other;
-// farther away through the margin, so that no word is crossed.
+// Arcs between tokens of running text: bows over one line; curves between near edges of tokens on neighbouring lines; longer ones
+// through the margin, so that they cross no word.
 import { hitOf, shape, watchHits } from "./hits.js";
 
-const [MARGIN, CORNER, SAME] = [7, 6, 8]; // pixels: where margins are, how round; tops of one line differ by less
+const [MARGIN, CORNER, SAME] = [7, 6, 8]; // pixels: MARGIN from the edge, radius of a CORNER, and the most that tops of the SAME line differ
 
-// `links` are { node, share, negative, cut, name, click }; drawn into `svg`, which covers the tokens' container. A bow rises by at most `room` pixels;
-// `tokens` are all that may be in the way. A link with `click` is a button.
+// Draws `links`, each { node, share, negative, cut, name, click }, into `svg`, which covers the tokens' container. A bow rises by at most
+// `room` pixels and avoids `tokens`. A link with `click` is a button.
 export function arcsOf(svg, from, links, room, tokens) {
   svg.replaceChildren();
-  svg.setAttribute("height", "0"); // the container is as high as its text then, and not as the last picture
+  svg.setAttribute("height", "0"); // so that the container is as high as its text, not as the last picture
   if (!from) return;
   const container = svg.parentNode;
   svg.setAttribute("width", String(container.clientWidth));
@@ -32,7 +32,7 @@ export function arcsOf(svg, from, links, room, tokens) {
   watchHits(svg, hits.filter(Boolean));
 }
 
-// A bow's top is at three quarters of the way to its control points.
+// A bow rises to three quarters of the height of its control points.
 function pathOf(a, b, room, boxes, width, lane) {
   const same = Math.abs(a.top - b.top) < SAME;
   const down = b.top > a.top;

@@ -1,4 +1,4 @@
-// A search among the tokens: what matches is marked, and Enter goes from match to match.
+// A search among the tokens: matches are marked, and Enter goes to the next match.
 import { grouped } from "../data/labels.js";
 import { make } from "../../../../drawing/web/elements.js";
 
@@ -27,7 +27,7 @@ export function findBox(words, choose, changed) {
   return { box: make("span", { className: "find" }, input, count), found: (side, i) => known.size > 0 && known.has(key(side, i)) };
 }
 
-// The tokens that hold what is wanted, or with which a run of tokens begins that spells it.
+// The tokens that contain the searched text, or that begin a run of tokens with this text.
 function matchesOf(tokens, wanted) {
   const letters = Array.from(tokens, (token) => token.toLowerCase().replace(/^(##|Ġ|▁)/u, ""));
   const spelled = wanted.replaceAll(/\s+/gu, "");

@@ -1,7 +1,7 @@
-// What is clicked or focused of an arc: wider than what is seen. Of several arcs below the pointer the nearest one is meant, so that a weak arc
-// below strong ones can be chosen; farther than NEAR from it a token below the pointer keeps its click.
+// The area of an arc for clicks and focus, wider than the visible arc. A click chooses the nearest of several arcs, so that a weak arc
+// below strong ones can be chosen; a token under the pointer gets the click if the arc is farther than NEAR.
 const SVG_NAME = "http://www.w3.org/2000/svg";
-const [WIDTH, NEAR, STEP] = [24, 5, 3]; // pixels: of an arc to a pointer, and between the points that stand for it
+const [WIDTH, NEAR, STEP] = [24, 5, 3]; // pixels: WIDTH of an arc's area; NEAR: the largest distance for a click; STEP between points of the path
 
 export const shape = (attributes, kind = "path") => {
   const node = document.createElementNS(SVG_NAME, kind);
@@ -15,7 +15,7 @@ export function hitOf(line, node, name, click) {
   hit.dataset.arc = node.dataset.token;
   hit.act = click;
   hit.addEventListener("click", (event) => {
-    if (!event.detail) return click(); // by a screen reader or a script, which means this arc
+    if (!event.detail) return click(); // from a screen reader or a script, for this arc
     const { nearest, token } = meant(hit.parentNode, event);
     if (token) token.click();
     else nearest.act();
@@ -33,7 +33,7 @@ export function hitOf(line, node, name, click) {
   return hit;
 }
 
-// Puts the buttons over the arcs: the strongest one is reached by Tab; the one that a click would choose is marked and named.
+// Puts buttons over the arcs: Tab reaches the strongest one; the arc that a click would choose is marked and named.
 export function watchHits(svg, hits) {
   const title = shape({}, "title");
   svg.append(title, ...hits);

@@ -1,5 +1,5 @@
-// The tokens as running text, coloured by what the chosen token attends to or is attended by. A long text is written in parts of a few
-// hundred tokens, and only those in sight are there, so that 32,768 tokens are as quick as 100.
+// The tokens as running text, coloured by their weights from or to the chosen token. A long text is split into parts of a few hundred
+// tokens, and the page holds only visible parts, so 32,768 tokens are as quick as 100.
 import { arcsOf } from "./arcs.js";
 import { scaleOf } from "../map/colour_scale.js";
 import { joinerOf, weightsOf, strongestOf, toneOf } from "../data/rows.js";
@@ -11,14 +11,14 @@ import { button, make } from "../../../../drawing/web/elements.js";
 import { channelsOf } from "../../../../drawing/web/colours.js";
 import { inkOn } from "../../../../drawing/web/theme.js";
 
-const PART = 256; // tokens that are written together
-export const ARCS = 12; // of the chosen token: more would be a hairball
-const LETTERS = 80; // of one token, the rest is in its title
+const PART = 256; // PART: tokens of one part
+export const ARCS = 12; // ARCS: the most arcs of the chosen token; more would be unreadable
+const LETTERS = 80; // LETTERS: the most letters of one token; its title has all of them
 
-const [LARGE, FEW] = [120, 64]; // tokens up to which the text is set large, and up to which it needs no stripe and chips
-const ARABIC = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u; // scripts from right to left, whose letters join
+const [LARGE, FEW] = [120, 64]; // LARGE: the most tokens in large letters; FEW: the most tokens without stripe and chips
+const ARABIC = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u; // ARABIC: scripts from right to left with joined letters
 
-// `cutting`, where the model runs: { pairsOf(store, head), toggle(store, head, query, key) }, what is cut and what a click on an arc does.
+// `cutting`, if the model runs: { pairsOf(store, head), toggle(store, head, query, key) }, the cut pairs and the action of a click on an arc.
 export function mountText(root, recording, store, cutting = null) {
   const t = { root, recording, store, cutting, texts: [] };
   prepareText(t);
@@ -47,7 +47,7 @@ function prepareText(t) {
   t.root.classList.add("reading");
 }
 
-// The other direction, from the same token where queries and keys are the same text.
+// The other direction, from the same token if queries and keys are the same text.
 function switchTo(t, side) {
   const { key, token, side: before } = t.store.get();
   if (side === before) return;
@@ -56,7 +56,7 @@ function switchTo(t, side) {
   t.store.set({ side, token: head.same ? token : side === "key" ? (key ?? strongest) : strongest });
 }
 
-// All tokens that can be searched: of one text, or of the queries and the keys.
+// All searchable tokens: of one text, or of the queries and the keys.
 const wordsOf = (t) => t.texts.map(({ side, tokens }) => ({ side: side === "both" ? t.store.get().side : side, tokens }));
 
 const headOf = (t) => t.recording.heads[t.store.get().head];
@@ -91,7 +91,7 @@ function drawText(t) {
   drawArcs(t);
 }
 
-// Writes the texts again if the head has others than those on the page.
+// Writes the texts again if the head's texts differ from the page's.
 function writeTexts(t, head, state) {
   const both = head.same;
   const key = `${state.batch} ${head.queryCount} ${head.keyCount} ${both} ${head.queries === t.queries} ${head.keys === t.keys}`;
@@ -110,7 +110,7 @@ function writeTexts(t, head, state) {
   else t.arcs.setAttribute("aria-hidden", "true");
   t.focused = focusedArc(t);
   t.body.replaceChildren(make("div", { className: "texts" }, ...t.texts.map((text) => text.box), t.arcs));
-  for (const text of t.texts) if (text.parts.length) fillPart(t, text, text.parts[0]); // at once: a text that is typed does not flicker
+  for (const text of t.texts) if (text.parts.length) fillPart(t, text, text.parts[0]); // at once, so that typed text does not flicker
 }
 
 function unknownText(tokens) {
@@ -157,7 +157,7 @@ function fillPart(t, text, part) {
   const nodes = [];
   for (let i = part.start; i < part.stop; i++) {
     const { space, text: description, ends } = text.join(text.tokens[i], i === part.start, i);
-    // Letters join over the edges of spans, and not over those of isolated tokens.
+    // Letters join over the edges of spans, but not of isolated tokens.
     const isolated = !text.joined || !ARABIC.test(description);
     const token = make(isolated ? "bdi" : "span", { text: shorten(visible(description), LETTERS), attributes: { "data-token": String(i), role: "button", tabindex: "-1" } });
     token.title = titleOf(text.tokens, i);
@@ -173,7 +173,7 @@ function fillPart(t, text, part) {
   colourPart(t, text, part);
 }
 
-// A part that is out of sight keeps its height and lets go of its tokens.
+// Removes the tokens of an invisible part and keeps its height.
 function emptyPart(part) {
   if (!part.tokens || part.node.contains(document.activeElement)) return;
   part.node.style.minHeight = `${part.node.offsetHeight}px`;
@@ -181,7 +181,7 @@ function emptyPart(part) {
   part.node.replaceChildren();
 }
 
-// The ink on a tone: the page's own as long as it reads, then black or white.
+// The ink on a tone: the page's own if it is readable, else black or white.
 function inkOf(t, share, tone) {
   const { paper } = t.colours;
   return share > 0.5 ? inkOn(paper.map((channel, c) => channel + share * (tone[c] - channel))) : "";
@@ -220,7 +220,7 @@ function chooseToken(t, text, node) {
   t.store.set(text.side === "both" ? { token } : { token, side: text.side });
 }
 
-// Bring a token to the eye without moving the page around it.
+// Scrolls a token into sight without moving the page around it.
 function goTo(t, token) {
   const text = t.texts.find((each) => each.side === "both" || each.side !== t.store.get().side);
   scrollTo(t, text, Math.max(0, Math.min(text.tokens.length - 1, token)));
@@ -238,7 +238,7 @@ function scrollTo(t, text, token, always = true) {
   return node;
 }
 
-// The chosen token comes into sight when it was chosen elsewhere, on the map or by a link.
+// Scrolls to the chosen token if it was chosen elsewhere, on the map or by a link.
 function reveal(t) {
   const { side, token } = t.store.get();
   const key = `${t.written} ${side} ${token}`;
@@ -264,7 +264,7 @@ function textKeys(t, text, event) {
   event.stopPropagation();
 }
 
-// What is said of the token under the pointer.
+// The description of the token under the pointer.
 function tellText(t, node) {
   const { side } = t.store.get();
   const { weights } = t.attention;
@@ -285,8 +285,8 @@ function drawChips(t) {
   }));
 }
 
-// Arcs from the chosen token to the strongest that are in the page now; the others have their chips and the stripe. A text of one line
-// makes room above itself for large ones.
+// Draws arcs from the chosen token to the strongest tokens on the page; chips and the stripe show the others. A text of one line makes
+// room above itself for large arcs.
 function drawArcs(t) {
   if (!t.arcs) return;
   const nodes = t.texts.flatMap((text) => text.parts.flatMap((part) => part.tokens ?? []));
@@ -306,7 +306,7 @@ function drawArcs(t) {
 
 const focusedArc = (t) => (t.body.contains(document.activeElement) ? document.activeElement.dataset.arc : undefined);
 
-// The links that are drawn, strongest first; on a page whose model runs they are buttons, and those that were cut stay in sight.
+// The drawn links, strongest first; on a page whose model runs they are buttons, and cut links stay visible.
 function linksOf(t, nodeOf, from) {
   const { side, token } = t.store.get();
   const pair = (i) => (side === "query" ? [token, i] : [i, token]);
