@@ -268,7 +268,7 @@ def _block_of_head(head: int, total: int, piece: Any, rows: Tensor, keys: Tensor
 def positions(what: str, index: Any, length: int, words: Words | None = None) -> list[int]:
     """The positions of these rows or keys, counted from 0; words are looked up in the tokens.
 
-    Raises KindError for what is neither number nor word, InputError for none of the head's.
+    Raises KindError for anything but a number or a word, InputError for a position or word that the head does not have.
     """
     if index is None:
         return list(range(length))

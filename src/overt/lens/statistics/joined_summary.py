@@ -42,7 +42,7 @@ class JoinedSummary(CapturedSummary):
 
 
 def joined_summary(facts: dict[str, Any], read: tuple[RowsRead, ...], parts: Sequence[PartOfSummary]) -> JoinedSummary:
-    """The statistics of these parts, in order, as those of one call."""
+    """The statistics of these parts, joined in order to one call's."""
     return JoinedSummary(
         **facts,
         summary=Summary(

@@ -259,12 +259,12 @@ class RoleShares:
 
     @cached_property
     def separators(self) -> Tensor:
-        """Which keys are separators: (1 or B, K)."""
+        """Whether each key is a separator: (1 or B, K)."""
         return torch.tensor([_separators(sentence) for sentence in self.words or []], device=self.device)
 
     @cached_property
     def ids(self) -> Tensor:
-        """The same number for the same token: (1 or B, K)."""
+        """A number for each token, equal for equal tokens: (1 or B, K)."""
         return torch.tensor(token_ids(self.words or []), device=self.device)
 
     def _word_patterns(self, self_key: Tensor) -> dict[str, Tensor]:

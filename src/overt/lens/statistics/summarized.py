@@ -27,7 +27,7 @@ TOP, CELLS = 8, 64  # TOP, CELLS: the defaults of `record`: largest weights of a
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CapturedSummary(Captured):
-    """A call's statistics of `overt.summarize`, computed while the model ran, for the recorded heads only: (B, H, …).
+    """A call's statistics from `overt.summarize`, computed while the model ran, for only the recorded heads: (B, H, …).
 
     `comparison` is the result of `verify`; `roles` needs `shares` and `repetition`, which were measured with the tokens of this
     `fingerprint`. For a linear token mixer, whose weights are signed, `mixer` is its kind, `around` describes the operations next to

@@ -231,7 +231,7 @@ def _continues(node: Node, alike: list[Node], retained: Tensor) -> bool:
 
 
 def _equal(old: Tensor, new: Tensor) -> Tensor:
-    """Which rows of `old` (rows, K) equal each row of `new`: (rows of new, rows of old)."""
+    """Whether each row of `new` equals each row of `old` (rows, K): (rows of new, rows of old)."""
     return (new[:, None] == old).all(-1)
 
 

@@ -110,7 +110,7 @@ class RecordedPasses(Sequence[Captured]):
         return JoinedCall(**facts, passes=self, parts=tuple(parts))
 
     def read(self, parts: Sequence[SequencePart]) -> tuple[RowsRead, ...]:
-        """Which tokens the passes of these parts read."""
+        """The tokens that the passes of these parts read."""
         calls = [self.stored[part.call] for part in parts]
         return tuple(
             RowsRead(call.pass_index, part.rows, part.queries, call.queries) for call, part in zip(calls, parts, strict=True)

@@ -11,7 +11,7 @@ from overt.lens.viewer import page
 
 
 def widget(calls: RecordedCalls, *, height: int = 720, **options: Any) -> Any:
-    """The page of these calls as a widget, `height` pixels high; `options` are those of `page`.
+    """The page of these calls as a widget, `height` pixels high; `options` are the options of `page`.
 
     The widget's `page` is the HTML that `page` writes, in its own frame: a notebook saved with its widgets also holds the recording
     and shows it without Python. Setting `page` shows another page. Raises MissingExtra without anywidget, and the errors of `page`.

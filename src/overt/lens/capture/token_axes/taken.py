@@ -19,7 +19,7 @@ Taking = Callable[[Tensor, torch.Size], Tensor]
 
 
 def by_entries(tokens: Tensor, shape: torch.Size, index: Any) -> Tensor:
-    """The tokens of `tensor[index]`, where the tensor has this shape."""
+    """The tokens of `tensor[index]` for a tensor of this shape."""
     entries = list(index) if isinstance(index, tuple) else [index]
     entries = [entry if _plain(entry) else torch.as_tensor(entry, device=tokens.device) for entry in entries]
     entries = index_entries(tuple(entries), len(shape))
