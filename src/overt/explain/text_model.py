@@ -19,7 +19,7 @@ SUMS = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-NAMES = frozenset({"minilm", "all-MiniLM-L6-v2", HUB_NAME})  # NAMES: names of all-MiniLM-L6-v2 in every command
+NAMES = frozenset({"minilm", "all-MiniLM-L6-v2", HUB_NAME})  # names of all-MiniLM-L6-v2 in every command
 _WORD_VECTORS = "embeddings.word_embeddings.weight"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from overt.drawing.canvas import drawing
 from overt.errors import InputError, KindError
 
-LOST = (255, 0, 255)  # LOST: the colour (magenta, RGB) of patches whose weight is NaN
+LOST = (255, 0, 255)  # the colour (magenta, RGB) of patches whose weight is NaN
 
 
 def patch_grid(keys: int, grid: tuple[int, int] | None = None, aside: int | None = None) -> tuple[int, tuple[int, int]]:

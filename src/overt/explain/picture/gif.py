@@ -12,7 +12,7 @@ from overt.files import whole
 
 WIDTH, HEIGHT, EDGE = 1280, 720, 44  # WIDTH, HEIGHT, EDGE: the sheet's size and its margin
 MOVE, HOLD, LAST = 140, 2800, 5000  # MOVE, HOLD, LAST: milliseconds of a moving frame, a complete step, the last frame
-PARTS = 4  # PARTS: frames for the cells of a step's column
+PARTS = 4  # frames for the cells of a step's column
 
 
 def gif(explanation: Explanation, path: str | os.PathLike[str]) -> None:

@@ -9,8 +9,8 @@ from overt.drawing.numbers import STRONG, decimals_for, entry_width, labels, num
 from overt.explain.explanation import Choice, Explanation, Stage, StepRow, stages, state_name, sum_formula, word_index
 
 LONGEST_TOKEN, STRIP = 210, 64  # LONGEST_TOKEN: largest width of a token's text; STRIP: width of a vector's strip
-SIZES = (18.0, 16.0, 14.0, 12.5, 11.0, 9.5)  # SIZES: sizes of the sentence's letters, tried from the largest on
-WIDE = 1000  # WIDE: width from which the table has room for the keys and values
+SIZES = (18.0, 16.0, 14.0, 12.5, 11.0, 9.5)  # sizes of the sentence's letters, tried from the largest on
+WIDE = 1000  # width from which the table has room for the keys and values
 Draw = Callable[[StepRow, float, float, float], None]  # draws a row's cell at x, y, with a width
 
 

@@ -11,7 +11,7 @@ from overt.attention.trace import loop as attend_one_by_one
 from overt.errors import InputError
 from overt.explain.explanation import Timing
 
-LONGEST_LOOP = 64  # LONGEST_LOOP: most tokens for the loop form
+LONGEST_LOOP = 64  # most tokens for the loop form
 
 
 def timed(query: Tensor, key: Tensor, value: Tensor, score: Any, mask: Any = None) -> Timing:

@@ -26,7 +26,7 @@ from overt.explain.terminal.step_table import BAR, QUIET, WORD, StepTable
 from overt.explain.terminal.weight_map import BlockMap
 
 _LEAST_BESIDE = 36  # columns for each of two compared rows of bars
-SIDE_BY_SIDE = 150  # SIDE_BY_SIDE: columns from which two explanations are side by side
+SIDE_BY_SIDE = 150  # columns from which two explanations are side by side
 
 
 def render(explanations: Sequence[Explanation], console: Console) -> None:

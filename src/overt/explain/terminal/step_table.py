@@ -23,7 +23,7 @@ from overt.explain.explanation import (
 )
 
 BAR, WORD, QUIET = "#2b8fd0", "bold #d55e00", "dim"
-LONGEST_BAR = 28  # LONGEST_BAR: most columns of a bar
+LONGEST_BAR = 28  # most columns of a bar
 
 
 @dataclass

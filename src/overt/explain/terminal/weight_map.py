@@ -15,12 +15,12 @@ from overt.drawing.letters import Ink, broken, piece, shade, writable
 from overt.drawing.numbers import number
 from overt.explain.terminal.step_table import QUIET, WORD
 
-_LABEL = 14  # _LABEL: most columns of a row's name
-_DEEP = 12  # _DEEP: most letters of a vertical name
-_SEEN = 0.005  # _SEEN: smallest weight with a number; smaller ones would read .00 and stay blank
-_HALF = "▀"  # _HALF: its upper half in the letter's colour, its lower half in the background's
-_MOST = 96  # _MOST: cells of a picture along each side: 48 lines
-_LABELLED = 24  # _LABELLED: most rows with a line and a name each
+_LABEL = 14  # most columns of a row's name
+_DEEP = 12  # most letters of a vertical name
+_SEEN = 0.005  # smallest weight with a number; smaller ones would read .00 and stay blank
+_HALF = "▀"  # its upper half in the letter's colour, its lower half in the background's
+_MOST = 96  # cells of a picture along each side: 48 lines
+_LABELLED = 24  # most rows with a line and a name each
 # _RAMP: Cividis, which lightens monotonically, so it is readable without its hue. _SIXTEEN: similar colours of 16-colour terminals.
 _RAMP = ((0, 34, 78), (65, 77, 107), (124, 123, 120), (188, 175, 111), (254, 232, 56))
 _SIXTEEN = ("black", "blue", "bright_black", "white", "bright_yellow")

@@ -17,7 +17,7 @@ from overt.lens.linear.captured import CapturedMixer
 from overt.lens.linear.chunks import Chunks, head_groups
 from overt.lens.recorded_calls import RecordedCalls
 
-BLOCK = 2**20  # BLOCK: weights in memory at a time, over all heads and sequences
+BLOCK = 2**20  # weights in memory at a time, over all heads and sequences
 
 
 class WeightsByBlock:

@@ -15,7 +15,7 @@ from overt.attention.masks import Mask, Ranges
 from overt.attention.masks.base import RowRanges
 from overt.lens.storage.tensor_cache import TensorCache, unexpanded
 
-_AT_ONCE = 2**22  # _AT_ONCE: numbers of a mask that are read together, which bounds the memory
+_AT_ONCE = 2**22  # numbers of a mask that are read together, which bounds the memory
 
 
 class MaskReading(NamedTuple):

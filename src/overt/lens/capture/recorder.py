@@ -40,7 +40,7 @@ SUMMARY_OF_REJECTED = (
     "received: it is not joined with that call"
 )
 
-_NAMED = 4  # _NAMED: the most calls that an error lists
+_NAMED = 4  # the most calls that an error lists
 
 
 class Recorder:

@@ -14,7 +14,7 @@ from overt.lens.tokens import is_cross_attention
 
 Arc = tuple[int, int, float]
 _GAP, _MIN_SIZE = 7.0, 4.5  # _GAP: space between tokens (1/100 inch); _MIN_SIZE: the smallest letters (points)
-_MOST_LINKS = 100  # _MOST_LINKS: the most arcs over one line of a page that can be distinguished
+_MOST_LINKS = 100  # the most arcs over one line of a page that can be distinguished
 _TALLEST, _BETWEEN_TEXTS = 110.0, 92.0  # _TALLEST: the highest arc; _BETWEEN_TEXTS: space between two texts (1/100 inch)
 
 

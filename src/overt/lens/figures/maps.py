@@ -23,8 +23,8 @@ from overt.lens.head import Head
 from overt.lens.recorded_calls import RecordedCalls
 
 _GRID_CELLS, _CELLS = 64, 256  # _GRID_CELLS, _CELLS: the most cells along a side of a map, in the grid and for one head
-_LARGEST = 52.0  # _LARGEST: the largest side of a map in the grid (1/100 inch)
-_MAX_LABELS = 40  # _MAX_LABELS: the most tokens that are named next to a map
+_LARGEST = 52.0  # the largest side of a map in the grid (1/100 inch)
+_MAX_LABELS = 40  # the most tokens that are named next to a map
 _TALLEST = 480.0
 
 

@@ -11,8 +11,8 @@ from overt.lens.linear.triangular import Stretch
 
 # _LENGTH, _LENGTH_BY_FEATURE: positions of a chunk; shorter if each feature has its own decay, which prevents a matrix product.
 _LENGTH, _LENGTH_BY_FEATURE = 64, 32
-_BLOCK = 2**22  # _BLOCK: numbers in a block of weights
-_NUMBERS = 2**25  # _NUMBERS: numbers in the chunk matrices that are computed together
+_BLOCK = 2**22  # numbers in a block of weights
+_NUMBERS = 2**25  # numbers in the chunk matrices that are computed together
 
 
 class Chunks:

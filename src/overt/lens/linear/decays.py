@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-ZERO = -800.0  # ZERO: a log of a decay below this is a decay of 0, because its exp is 0 even in float64
+ZERO = -800.0  # a log of a decay below this is a decay of 0, because its exp is 0 even in float64
 
 
 class Decays:

@@ -14,7 +14,7 @@ from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.decays import Decays
 from overt.lens.linear.recurrence import Recurrence, step_back
 
-_WALKED_ROWS = 16  # _WALKED_ROWS: the most rows that walk back position by position; more rows are computed in chunks
+_WALKED_ROWS = 16  # the most rows that walk back position by position; more rows are computed in chunks
 
 
 class MixerSteps(NamedTuple):

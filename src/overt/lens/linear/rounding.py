@@ -9,7 +9,7 @@ from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.decays import ZERO, Decays
 from overt.lens.linear.recurrence import Recurrence
 
-WINDOW = 256  # WINDOW: the most positions over which models cumulate logs of decays and add up products
+WINDOW = 256  # the most positions over which models cumulate logs of decays and add up products
 
 
 def rounding_bound(recurrence: Recurrence, rows: Tensor, output: Tensor, sums: torch.dtype) -> Tensor:

@@ -8,7 +8,7 @@ from overt.lens.linear.chunks import Chunks, head_groups
 from overt.lens.linear.rounding import rounding_bound, stored
 from overt.lens.statistics.verified import Comparison, largest, queries_that_differ
 
-BOUNDED_HEADS = 4  # BOUNDED_HEADS: heads of a call that get a bound: the largest differences relative to the output
+BOUNDED_HEADS = 4  # heads of a call that get a bound: the largest differences relative to the output
 
 
 @torch.no_grad()

@@ -14,8 +14,8 @@ from overt.lens.linear.captured import CapturedMixer
 
 # _NAMES: names of the output matrix in the attending module: overt, torch, Llama, GPT-2, T5, DistilBERT, Falcon, ModernBERT, timm, BLIP.
 _NAMES = ("output", "out_proj", "o_proj", "c_proj", "o", "out_lin", "dense", "wo", "Wo", "proj", "projection")
-_PROJECTED = ("q_", "k_", "query", "key", "v_", "value")  # _PROJECTED: prefixes of modules that act before the weights
-_SIBLING_NAMES = ("output.dense",)  # _SIBLING_NAMES: names of the matrix next to the module (BERT's and ViT's `attention.self`)
+_PROJECTED = ("q_", "k_", "query", "key", "v_", "value")  # prefixes of modules that act before the weights
+_SIBLING_NAMES = ("output.dense",)  # names of the matrix next to the module (BERT's and ViT's `attention.self`)
 
 
 class OutputNorms(NamedTuple):

@@ -12,7 +12,7 @@ from overt.lens.capture.ranges import MaskReader, in_ranges
 from overt.lens.captured import MASKED_GAP, Captured, CapturedCall, by_head, head_count
 from overt.lens.tokens import Tokens
 
-_AT_ONCE = 2**22  # _AT_ONCE: numbers of a mask that are read together, which bounds the memory
+_AT_ONCE = 2**22  # numbers of a mask that are read together, which bounds the memory
 
 
 def text_queries(captured: Captured, tokens: Tokens, masks: MaskReader | None = None) -> Tensor:

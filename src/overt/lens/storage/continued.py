@@ -23,7 +23,7 @@ from overt.attention.kernels.call import Call
 from overt.lens.capture.ranges import MaskReader
 from overt.lens.statistics.padding import attended_keys
 
-_AT_ONCE = 2**22  # _AT_ONCE: numbers whose fingerprints are computed together, which bounds the memory
+_AT_ONCE = 2**22  # numbers whose fingerprints are computed together, which bounds the memory
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

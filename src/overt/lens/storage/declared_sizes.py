@@ -14,7 +14,7 @@ from overt.lens.storage.tensor_cache import unexpanded
 
 _DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _DTYPES |= {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-_MAX_EMPTY = 2**20  # _MAX_EMPTY: the largest product of the nonzero sizes of an empty tensor, which has no bytes to check
+_MAX_EMPTY = 2**20  # the largest product of the nonzero sizes of an empty tensor, which has no bytes to check
 _MAX_DIMENSIONS = 16
 
 

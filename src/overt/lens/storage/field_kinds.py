@@ -14,8 +14,8 @@ from overt.attention.biases import TensorBias
 from overt.attention.kernels.call import Call
 from overt.attention.masks import Mask
 
-_LARGEST = 2**63 - 1  # _LARGEST: the largest position in a tensor (int64)
-_OFFSET = 2**62  # _OFFSET: the largest offset, so that the sum of a position and an offset fits int64
+_LARGEST = 2**63 - 1  # the largest position in a tensor (int64)
+_OFFSET = 2**62  # the largest offset, so that the sum of a position and an offset fits int64
 # _OURS: the types in a file of fields that accept any class from callers; a file holds only overt's own classes.
 _OURS = {("Both", "left"): Mask, ("Both", "right"): Mask, ("Either", "left"): Mask, ("Either", "right"): Mask}
 _OURS |= {("Documents", "query_ids"): Tensor}  # never None in a mask that is bound to its call

@@ -20,9 +20,9 @@ from overt.lens.storage.write import FORMAT, METADATA
 from overt.lens.tokens import Tokens
 from overt.reading import parse_json, reason
 
-_READABLE = (2, FORMAT)  # _READABLE: the formats that `load` accepts; in format 2 no call continues another
+_READABLE = (2, FORMAT)  # the formats that `load` accepts; in format 2 no call continues another
 _MAX_FORMAT = 1000
-_MAX_EMPTY_PASSES = 2**16  # _MAX_EMPTY_PASSES: the most passes without a recorded call that a file may declare at its end
+_MAX_EMPTY_PASSES = 2**16  # the most passes without a recorded call that a file may declare at its end
 # _ERRORS_OF_BAD_DATA: exceptions from code that gets data of another kind, size or shape than it expects.
 _ERRORS_OF_BAD_DATA = (
     ValueError,

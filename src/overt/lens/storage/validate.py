@@ -25,7 +25,7 @@ from overt.lens.storage.declared_sizes import fits_the_call, stored_whole
 from overt.lens.storage.joined import RecordedPasses
 from overt.lens.storage.joined_mixers import alike
 
-MAX_DEPTH = 64  # MAX_DEPTH: the most levels of masks or biases inside each other
+MAX_DEPTH = 64  # the most levels of masks or biases inside each other
 _MAX_HEADS = 2**16
 _INTEGERS = (torch.int32, torch.int64)
 _OPTIONAL = {"lse", "map_max", "sink", "support"}

@@ -22,8 +22,8 @@ from overt.lens.storage.tensor_cache import TensorCache, unexpanded
 from overt.lens.storage.validate import MAX_DEPTH, depth
 
 FORMAT = 3
-METADATA = "overt.recording"  # METADATA: the recording's key in the file's metadata
-_MAX_METADATA = 90 * 10**6  # _MAX_METADATA: the most bytes of metadata that leave room for the tensors in a readable header
+METADATA = "overt.recording"  # the recording's key in the file's metadata
+_MAX_METADATA = 90 * 10**6  # the most bytes of metadata that leave room for the tensors in a readable header
 
 
 def write(recording: RecordedCalls, calls: RecordedPasses, path: str | os.PathLike[str]) -> None:

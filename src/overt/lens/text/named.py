@@ -9,8 +9,8 @@ from typing import Any
 from overt.drawing.numbers import visible
 from overt.errors import InputError, KindError
 
-_MARKS = ("##", "Ġ", "▁")  # _MARKS: marks of the beginning or continuation of a word in raw pieces of a vocabulary
-_PIECES = 12  # _PIECES: the most tokens that may spell one word
+_MARKS = ("##", "Ġ", "▁")  # marks of the beginning or continuation of a word in raw pieces of a vocabulary
+_PIECES = 12  # the most tokens that may spell one word
 _LISTED = 12
 _OF_ONE_TEXT = "read one text, as head.of_text(0) of a batch, or pass a number"
 

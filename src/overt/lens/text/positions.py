@@ -9,7 +9,7 @@ from overt.errors import InputError
 from overt.lens.text.tokens_of_text import Token
 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
-_BESIDE = 5  # _BESIDE: the most positions before the patches: a class token and four registers
+_BESIDE = 5  # the most positions before the patches: a class token and four registers
 _LETTERS = {1: "t", 2: "rc", 3: "trc"}
 _NAMES = {"t": "time", "r": "row", "c": "column"}
 

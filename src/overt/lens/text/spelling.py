@@ -9,7 +9,7 @@ from typing import Any
 
 _FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-NO_SPACE = b"\0"  # NO_SPACE: a mark that removes the space after it, because pieces between spaces spell "didn ' t"
+NO_SPACE = b"\0"  # a mark that removes the space after it, because pieces between spaces spell "didn ' t"
 _NO_SPACE_BEFORE = frozenset(".,?!")
 
 

@@ -14,8 +14,8 @@ from overt.lens.text.positions import Cuts, check_sound, inside, read_rate
 from overt.lens.text.tokens_of_text import DecodedText, Token, decoded
 from overt.lens.text.vocabulary import Vocabulary, read_vocabulary
 
-_TELLING = 4  # _TELLING: the fewest ids in a row whose pattern shows a table of positions (they count up) or kinds (all equal)
-_SMALLER = 4  # _SMALLER: a table holds kinds if another table, read with ids of the same shape, has more than 4 times its rows
+_TELLING = 4  # the fewest ids in a row whose pattern shows a table of positions (they count up) or kinds (all equal)
+_SMALLER = 4  # a table holds kinds if another table, read with ids of the same shape, has more than 4 times its rows
 
 
 @dataclass(frozen=True, eq=False)

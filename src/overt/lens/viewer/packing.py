@@ -34,7 +34,7 @@ FORMAT, LINKS = 1, 100
 Requested = Sequence[tuple[Captured, tuple[int, ...]]]
 Opened = tuple[int | str, int, int] | None
 
-_WHOLE = 2**20  # _WHOLE: the most bytes of vectors that stay float32
+_WHOLE = 2**20  # the most bytes of vectors that stay float32
 
 
 def map_side(requested: Requested, exact: bool) -> int:

@@ -3,7 +3,7 @@
 import numpy as np
 from torch import Tensor
 
-OCTAVES = 24  # OCTAVES: octaves of weights below 1 that a code covers, down to 2^−24; one step of the code is 6.6 %
+OCTAVES = 24  # octaves of weights below 1 that a code covers, down to 2^−24; one step of the code is 6.6 %
 NAN, MOST = 255, 254
 # SIGNED_OCTAVES: octaves of the sizes of signed weights, up to 2^SIGNED_TOP; ZERO: the code of 0; SIDES: the steps on each side of it.
 SIGNED_OCTAVES, SIGNED_TOP, ZERO, SIDES = 24, 6, 128, 126

@@ -25,7 +25,7 @@ from overt.lens.viewer.statistics import cut
 from overt.lens.viewer.terms import computable
 
 HeadNames = str | Sequence[tuple[int | str, int]] | None
-_FIXED = 280_000  # _FIXED: bytes of the page's script, style and still picture
+_FIXED = 280_000  # bytes of the page's script, style and still picture
 
 
 def chosen(calls: RecordedCalls, heads: HeadNames, exact: bool, limit: int) -> list[Captured]:

@@ -13,8 +13,8 @@ from overt.lens.viewer.packing import Packed
 from overt.lens.viewer.pyramids import MOST, NAN, OCTAVES, ZERO
 
 HEADS, ROWS = 24, 20  # HEADS: the most pictures, ROWS: the most lines of the table; the page with scripts has all
-CELLS = 128  # CELLS: the most cells along a side of a picture
-SHOWN = 9  # SHOWN: octaves of weights from the darkest to the lightest colour
+CELLS = 128  # the most cells along a side of a picture
+SHOWN = 9  # octaves of weights from the darkest to the lightest colour
 # _MINUS, _PLUS: the page's colours on a light background, from vermillion (largest negative weight) through cream to blue.
 _MINUS = [[110, 47, 0], [213, 94, 0], [238, 154, 85], [249, 217, 189]]
 _PLUS = [[243, 241, 234], [196, 220, 235], [106, 174, 214], [0, 114, 178], [0, 53, 92]]

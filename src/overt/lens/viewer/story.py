@@ -10,7 +10,7 @@ from torch import Tensor
 from overt.drawing.numbers import shorten
 from overt.lens.recorded_calls import RecordedCalls
 
-_TITLE = 72  # _TITLE: the most letters of the text in a page's title
+_TITLE = 72  # the most letters of the text in a page's title
 
 
 @dataclass(frozen=True)

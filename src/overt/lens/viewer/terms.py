@@ -16,7 +16,7 @@ from overt.lens.capture.ranges import Ranges, in_ranges, read
 from overt.lens.captured import CapturedCall
 from overt.lens.head import Head, head_part
 
-_AT_ONCE = 2**22  # _AT_ONCE: cells of a mask or of scores that are computed together
+_AT_ONCE = 2**22  # cells of a mask or of scores that are computed together
 
 
 @dataclass(frozen=True)

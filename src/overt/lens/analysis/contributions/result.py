@@ -15,7 +15,7 @@ from overt.drawing.numbers import decimals_for, scientific, shorten, signed, vis
 from overt.lens.analysis.contributions.targets import Target
 from overt.lens.head import head_name
 
-_BAR = 12  # _BAR: columns of a bar in the table
+_BAR = 12  # columns of a bar in the table
 
 
 class Part(NamedTuple):

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 from overt.lens.analysis.contributions.functions import tensors
 
 _TINY = torch.finfo(torch.float64).tiny
-_STORED = 2**24  # _STORED: most squares of matrices kept for the next target of a run: 64 MB in float32
+_STORED = 2**24  # most squares of matrices kept for the next target of a run: 64 MB in float32
 
 
 class PathRounding:

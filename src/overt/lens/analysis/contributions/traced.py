@@ -20,7 +20,7 @@ from overt.lens.capture.recorder import Recorder
 from overt.lens.capture.sink import CaughtCall, CaughtMixer
 from overt.lens.captured import head_count
 
-_OPENED = 8  # _OPENED: most writers of a prediction head through which the paths are followed
+_OPENED = 8  # most writers of a prediction head through which the paths are followed
 
 
 @dataclass(eq=False)

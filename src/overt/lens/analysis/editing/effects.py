@@ -28,7 +28,7 @@ from overt.lens.tokens import Strings
 _AGREES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 # _REPEATS: largest relative difference between a stored effect and a new measurement, perhaps alone and not in a half-precision batch.
 _REPEATS = 0.05
-_SAVED_EVERY = 32  # _SAVED_EVERY: effects between two writes, the most that a killed run loses
+_SAVED_EVERY = 32  # effects between two writes, the most that a killed run loses
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -16,7 +16,7 @@ from overt.lens.linear.captured import CapturedMixer
 from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.text.texts import Texts
 
-_NAMED = 8  # _NAMED: most positions that a report lists
+_NAMED = 8  # most positions that a report lists
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from overt.errors import InputError
 from overt.lens.analysis.editing.changes import Where
 from overt.lens.text.named import numbered_occurrences
 
-_NEAR = 3  # _NEAR: tokens on either side of a word that an error shows
+_NEAR = 3  # tokens on either side of a word that an error shows
 
 
 def named_positions(where: Where, first: int, count: int, tokens: Sequence[str] | None, what: str) -> list[int]:

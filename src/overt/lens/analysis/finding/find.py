@@ -19,7 +19,7 @@ from overt.lens.analysis.surveys.reading.text_module import ENCODER_ONLY
 from overt.lens.capture.recordable import recordable
 from overt.lens.text.texts import Texts
 
-_LONGEST = 4096  # _LONGEST: most tokens of a text that the model reads
+_LONGEST = 4096  # most tokens of a text that the model reads
 
 
 def find_heads(

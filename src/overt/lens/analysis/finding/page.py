@@ -10,8 +10,8 @@ from overt.lens.analysis.finding.pairs import ReadPair
 
 _WEB = "lens/analysis/finding/web"
 _HEADS, _TEXTS = 256, 300  # _HEADS: most heads whose texts are on the page; _TEXTS: most texts of each
-_LONGEST = 240  # _LONGEST: most characters of a text between two marked words
-_SOURCES = (  # _SOURCES: name, meaning and source of each measure
+_LONGEST = 240  # most characters of a text between two marked words
+_SOURCES = (  # name, meaning and source of each measure
     (
         "right",
         "share of held-out pairs whose key gets more weight than every competitor; equal weights count ½",
@@ -34,7 +34,7 @@ _SOURCES = (  # _SOURCES: name, meaning and source of each measure
         "",
     ),
 )
-_KNOWN = (  # _KNOWN: published findings about such heads
+_KNOWN = (  # published findings about such heads
     (
         "Some heads of BERT follow one relation of syntax or coreference.",
         "Clark et al. 2019",

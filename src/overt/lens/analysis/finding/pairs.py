@@ -13,7 +13,7 @@ from overt.errors import InputError, KindError
 from overt.lens.text.tokens_of_text import DecodedText
 from overt.reading import parse_json, reading
 
-_SEPARATOR = "|"  # _SEPARATOR: between the distractors in one cell of a table
+_SEPARATOR = "|"  # between the distractors in one cell of a table
 _FIELDS = "text, query, key and, if there are any, distractors"
 
 

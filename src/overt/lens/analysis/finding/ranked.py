@@ -13,7 +13,7 @@ from overt.lens.analysis.finding.page import page
 from overt.lens.analysis.finding.pairs import ReadPair
 from overt.lens.head import head_name
 
-FEWEST = 10  # FEWEST: texts of a half below which an interval is no guide
+FEWEST = 10  # texts of a half below which an interval is no guide
 
 
 class RankedHead(NamedTuple):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-RESAMPLED = 2000  # RESAMPLED: random draws of texts, or of signs, for an interval or a p-value
+RESAMPLED = 2000  # random draws of texts, or of signs, for an interval or a p-value
 
 
 def by_text(values: np.ndarray, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from overt.lens.analysis.replay.echo import SCORES_ONLY, TOKEN_ID, EchoedTokens,
 from overt.lens.analysis.replay.streams import unstreamed
 from overt.lens.text.spelling import well_formed
 
-_ROUNDING = 1e-3  # _ROUNDING: largest log probability above 0 that is accepted as rounding
+_ROUNDING = 1e-3  # largest log probability above 0 that is accepted as rounding
 _ID_KEYS = ("prompt_token_ids", "token_ids", "response_token_ids")
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict")
 

@@ -12,7 +12,7 @@ from overt.errors import InputError, needed_by
 from overt.lens.analysis.replay.dialects import LoggedAnswer
 from overt.lens.analysis.replay.page import page
 
-BOUND = 0.05  # BOUND: largest mean difference, in nats, between log probabilities of the server and of the replay
+BOUND = 0.05  # largest mean difference, in nats, between log probabilities of the server and of the replay
 
 
 def check_bound(bound: float) -> None:

@@ -14,7 +14,7 @@ from overt.lens.analysis.surveys.reading.encoding import encoder
 from overt.lens.text.tokens_of_text import spelled_pieces, spelled_words
 from overt.lens.text.vocabulary import Vocabulary, read_vocabulary
 
-_LONGEST = 10**9  # _LONGEST: most tokens of a prompt: no limit in practice
+_LONGEST = 10**9  # most tokens of a prompt: no limit in practice
 _FIX = "log token ids: return_token_ids for vLLM, return_logprob for SGLang, return_tokens for llama.cpp"
 
 

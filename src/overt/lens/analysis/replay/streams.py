@@ -12,7 +12,7 @@ from typing import Any
 
 from overt.reading import parse_json
 
-_OTHER_LINE = re.compile(r"(event|id|retry)?:")  # _OTHER_LINE: lines of an event without a part of the answer
+_OTHER_LINE = re.compile(r"(event|id|retry)?:")  # lines of an event without a part of the answer
 _LISTS = ("content", "tokens", "token_logprobs", "text_offset")
 _IDS = ("token_ids", "response_token_ids")
 

@@ -21,7 +21,7 @@ from overt.lens.recorded_calls import RecordedCalls
 from overt.lens.text.named import position_named
 from overt.lens.tokens import Words
 
-_PAIRED = 5  # _PAIRED: strongest parts of each side whose pairs are computed one by one
+_PAIRED = 5  # strongest parts of each side whose pairs are computed one by one
 
 
 def score_contributions(

@@ -15,7 +15,7 @@ from overt.lens.analysis.scores.projections import matrices_in_pass
 from overt.lens.capture.recordable import required_model
 from overt.lens.head import head_name
 
-_DRAWS = 200  # _DRAWS: random rotations for the chance level
+_DRAWS = 200  # random rotations for the chance level
 
 
 class Composed(NamedTuple):

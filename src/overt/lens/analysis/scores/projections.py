@@ -17,7 +17,7 @@ from overt.lens.analysis.contributions.traced import Point, Traced, traced
 from overt.lens.analysis.scores.matrices import KINDS, LayerMatrices
 from overt.lens.statistics.output_norms import output_matrix, weight_matrix
 
-_BASE = 16  # _BASE: base of the digits of d, which are exact in half precision
+_BASE = 16  # base of the digits of d, which are exact in half precision
 _NO_MAP = "no module with a matrix on the way to its heads"
 
 

@@ -15,7 +15,7 @@ from overt.lens.analysis.contributions.traced import Traced
 from overt.lens.head import head_name
 from overt.lens.recorded_calls import RecordedCalls
 
-PLAIN = ("bias", "constant")  # PLAIN: kinds of parts that are added up to one part over all modules
+PLAIN = ("bias", "constant")  # kinds of parts that are added up to one part over all modules
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _FRACTION, _LIMB = 28, 32  # _FRACTION: bits after the binary point; _LIMB: bits of the lower of two integers
-LARGEST = 2.0**33  # LARGEST: largest value of one addition, whose integer fits in 62 bits
+LARGEST = 2.0**33  # largest value of one addition, whose integer fits in 62 bits
 
 
 class ExactSums:

@@ -18,7 +18,7 @@ from overt.lens.text.tokens_of_text import spelled_words
 DECILES = tuple(range(0, 101, 10))
 # WIDE, NARROW: tokens shown on each side of a link, for up to MANY heads and for more.
 WIDE, NARROW, MANY = 40, 12, 500
-LARGEST_MAP = 2 * WIDE + 1  # LARGEST_MAP: most tokens of a map
+LARGEST_MAP = 2 * WIDE + 1  # most tokens of a map
 
 
 class Example(NamedTuple):

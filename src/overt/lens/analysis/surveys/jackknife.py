@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 GROUPS, NEIGHBOURS = 64, 8  # GROUPS: groups of texts; NEIGHBOURS: neighbouring texts that are in one group
-FEWEST = 5  # FEWEST: groups that an interval needs
+FEWEST = 5  # groups that an interval needs
 
 
 def group_index(index: int) -> int:

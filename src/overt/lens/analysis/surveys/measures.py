@@ -38,10 +38,10 @@ MEASURES = (
 )
 NAMES = tuple(measure.name for measure in MEASURES)
 PATTERNS = tuple(measure.name for measure in MEASURES if measure.pattern)
-ROWS = NAMES + tuple(f"{name}: chance" for name in PATTERNS)  # ROWS: names of all sums
+ROWS = NAMES + tuple(f"{name}: chance" for name in PATTERNS)  # names of all sums
 REPETITIONS = ("duplicate token", "induction")
-PAIRS = ("any", *REPETITIONS)  # PAIRS: kinds of pairs of query and key, whose weight is also summed by distance
-FARTHEST = 512  # FARTHEST: largest distance from query to key, in tokens; longer distances count as this one
+PAIRS = ("any", *REPETITIONS)  # kinds of pairs of query and key, whose weight is also summed by distance
+FARTHEST = 512  # largest distance from query to key, in tokens; longer distances count as this one
 
 
 @dataclass(frozen=True, eq=False)

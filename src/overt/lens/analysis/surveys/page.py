@@ -18,7 +18,7 @@ from overt.lens.analysis.surveys.totals import SurveyTotals
 from overt.lens.head import head_name
 
 _WEB = "lens/analysis/surveys/web"
-_STEPS = 255  # _STEPS: levels of a weight's colour on the page
+_STEPS = 255  # levels of a weight's colour on the page
 _WORTH_SEEING = (
     {"induction", "duplicate token"},
     {"previous token", "next token"},

@@ -28,7 +28,7 @@ from overt.lens.captured import CapturedCall
 from overt.lens.linear.captured import CapturedMixer
 from overt.lens.text.texts import Texts
 
-_SECONDS_BETWEEN_FILES = 20.0  # _SECONDS_BETWEEN_FILES: least time between two writes of the file to resume from
+_SECONDS_BETWEEN_FILES = 20.0  # least time between two writes of the file to resume from
 
 
 def survey(

@@ -17,7 +17,7 @@ from overt.lens.linear.recurrence import Recurrence
 UNKNOWN = (
     "it begins with a state of tokens from before this recording: the output has a part from them, which no weights stand for"
 )
-_KEPT = 4  # _KEPT: the most caches per layer whose last states are remembered
+_KEPT = 4  # the most caches per layer whose last states are remembered
 _BY_KEY = ("key", "value", "log_decay", "erase", "probe")
 
 

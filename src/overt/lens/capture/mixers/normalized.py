@@ -15,7 +15,7 @@ from overt.lens.capture.mixers.form import ONE_VALUE, Form, MixerCall, channelwi
 from overt.lens.linear.chunks import Chunks
 from overt.lens.linear.recurrence import Recurrence
 
-_NOTHING = -1e4  # _NOTHING: a log decay below this is a decay of 0; its exp is 0 in float64
+_NOTHING = -1e4  # a log decay below this is a decay of 0; its exp is 0 in float64
 
 
 class MLSTM(Form):

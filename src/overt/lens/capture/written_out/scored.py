@@ -14,7 +14,7 @@ from overt.attention.scores import Dot
 from overt.lens.capture.ranges import MaskReader, MaskReading
 
 SAME = {"to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "clone", "detach"}
-MASKED = -9.9e3  # MASKED: a score at most this is masked; models write −1e4, which is −9984 in bfloat16
+MASKED = -9.9e3  # a score at most this is masked; models write −1e4, which is −9984 in bfloat16
 SHAPED = {"view", "reshape", "unflatten", "flatten", "unsqueeze", "squeeze", "__getitem__"}
 
 

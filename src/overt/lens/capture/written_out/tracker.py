@@ -31,11 +31,11 @@ from overt.lens.capture.written_out.weighted import NONLINEAR, WeightedSum, Weig
 
 Heads = Callable[[], int | None]
 
-_REMEMBERED = 64  # _REMEMBERED: the most tensors tracked at once; the oldest are dropped
+_REMEMBERED = 64  # the most tensors tracked at once; the oldest are dropped
 _OTHER_PRODUCTS = {"einsum", "tensordot", "addmm", "addbmm"}
 _REARRANGED = {"pad", "as_strided", "cat", "stack", "roll", "index_select", "gather", "take_along_dim"}
 
-_LINEAR = {"where", "masked_fill", "div"}  # _LINEAR: a product of query and key may not be weights yet after these functions
+_LINEAR = {"where", "masked_fill", "div"}  # a product of query and key may not be weights yet after these functions
 _IN_ANOTHER_ORDER = "softmax and product with the values are written out in an order that is not recognised"
 
 

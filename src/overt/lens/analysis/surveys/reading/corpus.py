@@ -13,7 +13,7 @@ from overt.drawing.numbers import shorten, visible
 from overt.errors import InputError, needed_by
 from overt.reading import parse_json, reading, unreadable
 
-_ROWS = 1024  # _ROWS: rows of a Parquet file in memory at a time
+_ROWS = 1024  # rows of a Parquet file in memory at a time
 _TABLES = {
     ".csv": "write its column of texts as JSON lines, or rename it to .txt if each line is a text",
     ".tsv": "write its column of texts as JSON lines, or rename it to .txt if each line is a text",

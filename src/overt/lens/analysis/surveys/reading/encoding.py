@@ -18,8 +18,8 @@ from overt.lens.text.vocabulary import Vocabulary, read_vocabulary
 
 # CHUNK: texts that are batched together; BATCH_TOKENS: most tokens of a batch, including padding.
 CHUNK, BATCH_TOKENS = 256, 4096
-_LETTERS = 64  # _LETTERS: letters for each token of `longest`, the part of a long text that is tokenized first
-_LONGER = 1.2  # _LONGER: largest length of a text in a batch over the shortest length, plus two tokens
+_LETTERS = 64  # letters for each token of `longest`, the part of a long text that is tokenized first
+_LONGER = 1.2  # largest length of a text in a batch over the shortest length, plus two tokens
 
 
 class EncodedText(NamedTuple):
