@@ -54,6 +54,16 @@ def test_another_address_of_the_same_page_is_followed(written_little, opened):
     assert state_of(live)[:3] == ["Dogs bark.", 11, 2]
 
 
+@pytest.mark.slow
+def test_an_address_that_is_entered_while_the_pages_own_is_about_to_be_written_is_followed(written_little, opened):
+    live = opened(written_little).ready()
+    # The page's own address is due before the event of the entered one.
+    change = "viewer.store.set({ colour: viewer.store.get().colour === 'log' ? 'linear' : 'log' })"
+    wait = "for (const end = performance.now() + 700; performance.now() < end; );"
+    live.page.ask(f"(() => {{ {change}; {wait} location.hash = 'text=Dogs%20bark.&head=2.3&token=2'; }})()")
+    live.page.until("viewer.recording.title === 'Dogs bark.'", 30)
+
+
 @pytest.mark.parametrize("text", [*HOSTILE, "&head=9.9#%00%zz"])
 @pytest.mark.few_cases(1)
 def test_hostile_text_in_the_address_is_text(written_little, opened, text):

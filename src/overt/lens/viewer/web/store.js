@@ -15,11 +15,13 @@ export function createStore(recording, fields = [], page = window) {
   const listeners = new Set();
   let [said, wanted] = fromHash(recording, fields, page.location.hash);
   let state = settled(recording, {}, { ...startOf(recording), ...Object.fromEntries(fields.map(({ name, initial }) => [name, initial])), ...said });
-  let timer = 0;
+  let timer = 0, seen = page.location.hash;
   const write = () => {
     timer = 0;
+    if (page.location.hash !== seen) return; // another address was entered: its event, which reads it, is still to come
     const hash = toHash(recording, fields, state);
-    if (hash !== page.location.hash && addressed(page)) page.history.replaceState(null, "", hash);
+    if (hash !== seen && addressed(page)) page.history.replaceState(null, "", hash);
+    seen = page.location.hash;
   };
   const apply = (patch) => {
     const next = settled(recording, state, patch);
@@ -37,7 +39,8 @@ export function createStore(recording, fields = [], page = window) {
     if (!timer) timer = setTimeout(write, HOLD);
   };
   page.addEventListener?.("hashchange", () => {
-    [said, wanted] = fromHash(recording, fields, page.location.hash);
+    seen = page.location.hash;
+    [said, wanted] = fromHash(recording, fields, seen);
     apply(said);
   });
   return {
