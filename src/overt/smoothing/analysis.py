@@ -230,7 +230,7 @@ def restored(series: Series, options: Options, outputs: Floats, missing: NDArray
 def _risk(prepared: PreparedSeries, outputs: Outputs, variances: Floats | None) -> tuple[float, float]:
     """The estimated risk and its standard error, by Stein's estimate, combined with the variances of a bank.
 
-    A curve that follows noise which is not white contains this noise as error: the mean square of the noise minus that of the residuals,
+    A curve that follows noise which is not white contains this noise as error: the mean square of the noise minus the residuals',
     as for a projection, whose residuals are orthogonal to the noise that it keeps.
     """
     series, estimate, noise = prepared.series, prepared.estimate, key_noise(prepared.series, prepared.risk_levels)

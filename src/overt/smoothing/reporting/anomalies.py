@@ -54,7 +54,7 @@ def _anomaly(result: "Smoothing", rows: Indices, kind: str, spread: Floats) -> A
 
 
 def _spread(result: "Smoothing") -> Floats:
-    """The standard deviation of a value about the curve (n,): of the noise, combined with that of the curve if there is a band."""
+    """The standard deviation of a value about the curve (n,): of the noise, combined with the curve's if there is a band."""
     levels = np.where(np.isnan(result.levels), result.noise, result.levels)
     curve_deviation = np.zeros(levels.size) if result.upper is None else (result.upper - result.values) / NORMAL_QUANTILE
     return np.maximum(np.hypot(levels, np.nan_to_num(curve_deviation)), np.finfo(float).tiny)
